@@ -82,7 +82,8 @@ def with_functions(folder: Path, out: Path) -> Rows:
     from benchwright.curation.parquet import write_parquet
     from benchwright.curation.part_writer import conform
     from benchwright.curation.rows import Sifted
-    from benchwright.curation.store import PartInfo, Rows, Store
+    from benchwright.curation.stage_rows import PartInfo, Rows
+    from benchwright.curation.store import Store
     from benchwright.datasets.kowl.tables import increment_table, published_table
     from benchwright.pipelines.kowl import pipeline as kowl
 

@@ -28,10 +28,10 @@ from bench_preprocess import photos
 from benchwright.curation.encoders.loading import load_encoder
 from benchwright.curation.encoders.spec import EfficientNetLite
 from benchwright.curation.rows import Blob
+from benchwright.curation.stage_rows import Rows
 from benchwright.curation.stages.near_duplicates import near_duplicates_by_hash
 from benchwright.curation.stages.near_pairs import Stacked, VectorSearch, hash_pairs, vector_pairs
 from benchwright.curation.stages.picture_hash import Picture, hash_picture
-from benchwright.curation.store import Rows
 from PIL import Image, ImageEnhance
 
 DISTANCES = (2, 4, 6, 8, 10, 12)

@@ -113,7 +113,8 @@ def loop(**world_size: int) -> None:
     sys.path.insert(0, str(Path(__file__).parent))
     from benchwright.curation.parquet import write_parquet
     from benchwright.curation.registry import load_name
-    from benchwright.curation.store import PartInfo, Rows, Store
+    from benchwright.curation.stage_rows import PartInfo, Rows
+    from benchwright.curation.store import Store
     from benchwright.eval.protocols.open_world.loop import Setting, run_open_world
     from benchwright.eval.protocols.open_world.measures import measure_open_world
     from benchwright.eval.protocols.open_world.predictions import COLUMNS

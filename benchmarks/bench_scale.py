@@ -141,7 +141,7 @@ def metadata(millions: int, scratch: Path) -> dict[str, Any]:
 
 
 class DrawnRows:
-    """As ``curation.store.Rows``, for what stages ask of it: each column is made of the numbers of the rows, block by block."""
+    """As ``curation.stage_rows.Rows``, for what stages ask of it: each column is made of the rows' numbers, block by block."""
 
     def __init__(self, count: int) -> None:
         self.num_rows = count

@@ -31,7 +31,8 @@ import numpy as np
 import pyarrow as pa
 from benchwright.curation.registry import load_name
 from benchwright.curation.rng import rng
-from benchwright.curation.store import PartInfo, Rows, Store
+from benchwright.curation.stage_rows import PartInfo, Rows
+from benchwright.curation.store import Store
 from benchwright.eval.protocols.class_incremental import class_stream, measure_classes
 from benchwright.eval.protocols.stream_loop import run_stream
 from benchwright.pipelines.vclimb.stream import clip_view, narrowings

@@ -30,7 +30,7 @@ AGAIN = "whole_stages"
 def repeated(view: Any, rows: int) -> Any:
     """``rows`` rows of a view, as parts in its store. In keys, ids and other text of many values, each copy has its number."""
     from benchwright.curation.parquet import write_parquet
-    from benchwright.curation.store import PartInfo, Rows
+    from benchwright.curation.stage_rows import PartInfo, Rows
 
     table, store, parts = view.table(), view.store, []
     apart = [

@@ -13,7 +13,8 @@ from .part_writer import folder, part_name
 from .reachable_code import Definitions
 from .records import PUBLISHED, Damaged, sealed, unsealed
 from .rows import SNAKE_CASE
-from .store import PartInfo, Rows, Store, StoreError
+from .stage_rows import PartInfo, Rows
+from .store import Store, StoreError
 
 
 def _file_name(name: str) -> bool:

@@ -11,6 +11,7 @@ import gzip
 import io
 import json
 import lzma
+import posixpath
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any, cast
@@ -54,6 +55,15 @@ def compression_by_name(name: str) -> str | None:
     if name.lower().endswith(_OTHER_ENDINGS):
         raise ValueError(f"{name!r}: unpack it first; plain files and those in {', '.join(sorted(_ENDINGS))} are read")
     return next((kind for ending, kind in _ENDINGS.items() if name.lower().endswith(ending)), None)
+
+
+def plain_ending(name: str) -> str:
+    """Ending of a file name in lower case, without that of its compression; raises as ``compression_by_name`` does.
+
+    >>> plain_ending("lists/Train.CSV.gz"), plain_ending("lists.old/train")
+    ('.csv', '')
+    """
+    return posixpath.splitext(posixpath.splitext(name)[0] if compression_by_name(name) else name)[1].lower()
 
 
 def compression_by_head(head: bytes) -> str | None:

@@ -37,7 +37,7 @@ def csv_rows(
     >>> list(csv_rows(["name, size", "a,1", "", "b"], "list 'a.csv'", {"name": "source.path"}))
     [(2, {'name': 'a', 'size': '1'}), (4, '1 fields, the header has 2')]
     """
-    rows = _records(lines, place, delimiter)
+    rows = csv_fields((f"{line}\n" for line in lines), place, delimiter=delimiter)
     header = [spelled(name) for name in next(rows, (0, []))[1]]
     check_header(header, place, needed)
     for number, fields in rows:
@@ -47,9 +47,11 @@ def csv_rows(
             yield number, f"{len(fields)} fields, the header has {len(header)}"
 
 
-def whole_csv_rows(lines: Iterable[str], place: str, needed: Mapping[str, str]) -> Iterator[tuple[int, dict[str, str]]]:
+def whole_csv_rows(
+    lines: Iterable[str], place: str, needed: Mapping[str, str], *, delimiter: str = ","
+) -> Iterator[tuple[int, dict[str, str]]]:
     """``csv_rows`` of a file in which a row of another number of fields is an error: ``ValueError``, with the line."""
-    for number, row in csv_rows(lines, place, needed):
+    for number, row in csv_rows(lines, place, needed, delimiter=delimiter):
         if isinstance(row, str):
             raise ValueError(f"{place}, line {number}: {row}")
         yield number, row
@@ -72,9 +74,22 @@ def check_header(header: Sequence[str], place: str, needed: Mapping[str, str] = 
             raise ValueError(f"{place} has no column {name!r} ({setting}): it has {', '.join(header)[:200]}")
 
 
-def _records(lines: Iterable[str], place: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    # Strict: a quote that is not closed would swallow the following rows.
-    reader = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter, strict=True)
+def csv_fields(lines: Iterable[str], place: str, *, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
+    """Line number and fields of every row, the header included; an empty line has no fields.
+
+    Args:
+        lines: lines with line ends.
+        place: the file, for errors.
+        delimiter: character between fields.
+
+    Raises:
+        ValueError: the text is not CSV, such as a quote that is not closed, which would swallow the following rows; the
+            message names the line.
+
+    >>> list(csv_fields(["name,size\\n", "a,1\\n"], "a.csv"))
+    [(1, ['name', 'size']), (2, ['a', '1'])]
+    """
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     try:
         for fields in reader:
             yield reader.line_num, fields

@@ -16,7 +16,7 @@ The kinds of stage, by the input of their step:
 ``each``        one row: returns one row, or raises ``Reject``; in parallel
 ``each_batch``  the rows of one part: returns one row or ``Rejected`` for each, in order; in parallel; may be ``async``
 ``table``       the rows of one part as an Arrow table: returns a table; vectorised, in parallel
-``whole``       all rows, as ``store.Rows``: yields tables; for ordering, splits, selection
+``whole``       all rows, as ``stage_rows.Rows``: yields tables; for ordering, splits, selection
 ``shards``      one row: returns the members of one sample of a WebDataset tar; one part per shard
 ==============  ==============================================================================================
 
@@ -176,7 +176,7 @@ class StageRef:
 
 
 def rows_of(stage: str) -> Any:
-    """A setting that becomes the ``store.Rows`` of another stage when the step is called: a second input.
+    """A setting that becomes the ``stage_rows.Rows`` of another stage when the step is called: a second input.
 
     Args:
         stage: name of the other stage in the plan.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .child_processes import Died, limit_cpu, memory_is_short, tried_twice
-from .rows import MachineFault
+from .rows import MachineFault, one_line
 
 MAX_BYTES = 1 << 28
 """Larger files are refused."""
@@ -94,7 +94,7 @@ def main() -> None:
     except Exception as error:  # for damaged files scipy raises many types of exceptions
         if isinstance(error, MemoryError) and (lowered or memory_is_short()):
             sys.exit(_SHORT_OF_MEMORY)
-        told = " ".join(str(error).split()) or type(error).__name__
+        told = one_line(error, None)
         sys.stderr.write(f"not a MATLAB file with {', '.join(sys.argv[1:])}: {told}\n")
         sys.exit(2)
     sys.stdout.buffer.write(out.getvalue())

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from .rows import Blob
+from .rows import Blob, one_line
 
 MAX_HEAD_BYTES = 1 << 14
 """Maximum number of bytes read for a header; numpy's own limit for safe headers is 10,000."""
@@ -68,6 +68,6 @@ def read_npy_head(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[An
             raise ValueError(f"version {version}")
         shape, fortran, dtype = _READERS[version](head)
     except _DAMAGE as error:
-        told = " ".join(str(error).split())[:200]
+        told = one_line(error)
         raise ValueError(f"not a .npy array: {told or type(error).__name__}") from None
     return shape, fortran, dtype, head.tell()

@@ -11,13 +11,15 @@ import contextlib
 import functools
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import index
 from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from .rows import one_line
 
 _MAX_BYTES = 1 << 24
 _MAX_DEPTH = 16
@@ -26,6 +28,8 @@ _MAGIC = b"PAR1"
 _PAGE = re.compile(rb"\x15[\x00-\x08](?:\x15[\x80-\xff]{0,9}[\x00-\x7f]){2}")  # type, uncompressed and compressed size
 _COLUMN = re.compile(rb"\x15[\x00-\x0e]\x19")  # type, and a list of encodings
 _CHUNK_BYTES = 1 << 22
+_ROWS_AT_ONCE = 256
+_MAX_ROW_BYTES = 1 << 16
 
 
 class _Damaged(ValueError):
@@ -75,7 +79,30 @@ def opened(stream: IO[bytes], place: str) -> Iterator[pq.ParquetFile]:
     except _DAMAGE as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # of the disk or the network: the file may be intact
-        raise ValueError(f"{place} is not a valid Parquet file: {' '.join(str(error).split())[:200]}") from None
+        raise ValueError(f"{place} is not a valid Parquet file: {one_line(error)}") from None
+
+
+def bounded_batches(file: pq.ParquetFile, columns: Sequence[str], what: str, *, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a table that is read whole, in small batches: a few bytes of Parquet can expand to gigabytes.
+
+    Args:
+        file: an open file.
+        columns: names of the columns to read.
+        what: what the rows are, for errors, as in "its votes".
+        max_bytes: maximum size of all rows.
+
+    Raises:
+        ValueError: the rows are larger, or take more than 64 KiB each.
+    """
+    size = 0
+    for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(columns)):
+        if batch.nbytes > _MAX_ROW_BYTES * batch.num_rows:
+            each = f"{batch.nbytes // batch.num_rows:,} bytes each"
+            raise ValueError(f"{what} take {each}, {_MAX_ROW_BYTES:,} at most are allowed")
+        size += batch.nbytes
+        if size > max_bytes:
+            raise ValueError(f"{what} take more than {max_bytes:,} bytes")
+        yield batch
 
 
 def column_chunks(stream: IO[bytes]) -> list[list[Chunk]]:

@@ -118,6 +118,15 @@ def visible(text: str) -> str:
     return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
+def one_line(error: BaseException, most: int | None = 200) -> str:
+    """The text of an error in one line of at most ``most`` characters; the name of its type if it has none.
+
+    >>> one_line(ValueError("it ends\\n  early")), one_line(EOFError())
+    ('it ends early', 'EOFError')
+    """
+    return " ".join(str(error).split())[:most] or type(error).__name__
+
+
 _ADDRESS = re.compile(r"(<[^<>]* at )0x[0-9a-fA-F]+")
 
 

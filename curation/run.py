@@ -20,7 +20,8 @@ from .recipe import missing_source
 from .records import PUBLISHED, check_tree
 from .requirements import check_devices, check_packages
 from .stage_maker import FINGERPRINTS, Progress, Reporter, StageJob, StageMaker
-from .store import Rows, Store, StoreError
+from .stage_rows import Rows
+from .store import Store, StoreError
 from .workers import IN_PROCESS, Workers
 
 __all__ = ["Busy", "Progress", "Run", "TooManyRejects", "check_folder", "lock", "run", "status"]

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .rows import BLOB
+from .stage_rows import Rows
 from .stages.ranks import ranks
 from .stages.reorder import StoredRows, inverse, reorder, stable_order
-from .store import Rows
 from .ustar import BLOCK, padded
 
 

@@ -13,12 +13,9 @@ from lzma import LZMAError
 from tarfile import HeaderError, ReadError, TarError, TarFile, TarInfo
 from typing import IO, Any
 
-from .bounded_reading import decompressed
-
 TAR_ERRORS = (TarError, EOFError, OSError, ValueError, zlib.error, LZMAError, OverflowError, IndexError, KeyError)
 """Exceptions that reading a damaged tar may raise."""
 
-_COMPRESSED = {".gz": "gzip", ".tgz": "gzip", ".bz2": "bzip2", ".xz": "xz"}
 _EXTENSIONS = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 _MAX_EXTENSION_BYTES = 1 << 20
 _CHUNK_BYTES = 1 << 20
@@ -60,11 +57,6 @@ def _unread(told: str, stream: IO[bytes], at: int) -> ReadError:
     except TAR_ERRORS:
         return ReadError(f"{told}; bytes after {at} are not read")
     return ReadError(f"{told}; {size} bytes from byte {at} on are not read" if size else told)
-
-
-def opened(stream: IO[bytes], name: str) -> IO[bytes]:
-    """Stream of the plain tar, decompressed according to the ending of ``name``; ``seek`` works forward only."""
-    return decompressed(stream, next((kind for ending, kind in _COMPRESSED.items() if name.lower().endswith(ending)), None))
 
 
 def members(plain: IO[bytes]) -> Iterator[tuple[int, TarInfo, TarFile]]:

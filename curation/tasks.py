@@ -17,7 +17,8 @@ from .flow import Stage, StageRef, row_types
 from .keys import WorkFolder, canonical, plain, sha256
 from .part_writer import WORK, StepFailed, folder
 from .rows import schema_of
-from .store import Rows, Store
+from .stage_rows import Rows
+from .store import Store
 
 
 @dataclasses.dataclass(frozen=True)

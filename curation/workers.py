@@ -5,28 +5,19 @@ Workers in other processes return small records, never rows.
 
 from __future__ import annotations
 
-import atexit
 import collections
 import contextlib
 import functools
-import gc
 import logging
-import multiprocessing
-import multiprocessing.connection
-import multiprocessing.context
 import os
 import pickle
 import queue
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from typing import Any, cast
-
-import numpy as np
-import pyarrow as pa
 
 from .code_changes import differs, to_check
 from .flow import Stage
@@ -35,8 +26,10 @@ from .part_writer import PartRecord, StepFailed, of_machine
 from .parts import Made, make_parts, make_parts_apart
 from .reachable_code import Definitions
 from .requirements import resource_of
+from .rows import one_line
 from .stage_maker import StageJob
 from .tasks import PartTask
+from .worker_processes import prepare_process, process_pool
 
 _BEHIND = 4
 """Number of parts per worker that may wait for the disk while it makes others, so that a slow disk delays it less. Their
@@ -51,10 +44,6 @@ _SILENCE = 2.0
 
 _ANSWER = 5.0
 """Timeout in seconds for an answer of the scheduler of a cluster."""
-
-_LARGE = ("numpy", "pyarrow.compute", "pyarrow.parquet", "torch")
-"""Libraries of which worker processes share one copy. The threads that they start on import (of OpenBLAS and jemalloc) are made
-to be lost at a fork; polars, whose thread is not, is imported by each worker."""
 
 _TRIES = 3
 """Maximum number of tries of a part that fails because of the machine of a cluster worker; each on another one if possible."""
@@ -75,8 +64,7 @@ class Workers:
         self._client: Any = None
 
     def __enter__(self) -> Workers:
-        _keep_freed_memory()
-        _end_at_once()
+        prepare_process()
         if threading.current_thread() is threading.main_thread():
             # polars makes interrupted system calls restart, so that waiting for a worker would not notice Ctrl-C.
             signal.siginterrupt(signal.SIGINT, True)
@@ -171,9 +159,7 @@ class Workers:
             ) from error
 
     def _new_pool(self) -> Executor:
-        if self._scheduler == "threads":
-            return ThreadPoolExecutor(self._count)
-        return ProcessPoolExecutor(self._count, _context(), initializer=_begin_worker, initargs=(dict(os.environ),))
+        return ThreadPoolExecutor(self._count) if self._scheduler == "threads" else process_pool(self._count)
 
     def _run_distributed(self, jobs: Sequence[StageJob]) -> None:
         from distributed import CancelledError, KilledWorker
@@ -332,7 +318,7 @@ def _connected(address: str) -> Any:
         sync(cast(Any, runner.loop), greet, callback_timeout=2 * _ANSWER)
         return Client(address, timeout=_ANSWER, set_as_default=False)
     except (OSError, TypeError, ValueError) as error:  # also for an invalid address, and tls:// without certificates
-        told = " ".join(str(error).split()) or type(error).__name__
+        told = one_line(error, None)
         raise ValueError(f"scheduler {address!r} does not answer: {told}") from error
     finally:
         runner.stop()
@@ -435,60 +421,3 @@ def _opener() -> Callable[[Callable[[bytes], Any], bytes], Any]:
 
 def _stages_of(jobs: Sequence[StageJob]) -> str:
     return "stage " + ", ".join(dict.fromkeys(repr(job.task.stage.name) for job in jobs))
-
-
-def _keep_freed_memory() -> None:
-    """Let Arrow reuse freed memory, unless the environment chooses an allocator.
-
-    The default allocator returns memory so soon that clearing new memory takes a fifth of the time for large tables.
-    """
-    if "ARROW_DEFAULT_MEMORY_POOL" not in os.environ and "jemalloc" in pa.supported_memory_backends():
-        pa.set_memory_pool(pa.jemalloc_memory_pool())
-
-
-@functools.cache
-def _end_at_once() -> None:
-    """Skip the garbage collection at the end of the process, which takes an eighth of a second for the 300,000 objects here.
-
-    Python does not guarantee that objects that still exist then are finalised.
-    """
-    atexit.register(gc.freeze)
-
-
-def _context() -> multiprocessing.context.BaseContext:
-    """How worker processes start. On Linux they are forked from a server process that has imported the large libraries which
-    this process uses: imported by each worker, they would take seconds and hundreds of megabytes each.
-
-    The server starts with the first run and ends with this process, whose own other pools may use it as well. Variables that
-    libraries read on import, such as OMP_NUM_THREADS, keep the values that they had then.
-    """
-    if not sys.platform.startswith("linux"):  # elsewhere a library may have started what does not survive a fork
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([name for name in _LARGE if name in sys.modules])
-    return context
-
-
-def _begin_worker(environment: Mapping[str, str]) -> None:
-    """Initialise a worker process, which ignores Ctrl-C and ends when its parent is gone, even by kill -9.
-
-    numpy's global generator is seeded anew: processes that are forked from one server would all draw the same numbers.
-
-    Args:
-        environment: that of the parent; the server process may have been started before a change of it.
-    """
-    os.environ.clear()
-    os.environ.update(environment)
-    np.random.seed()
-    _keep_freed_memory()
-    _end_at_once()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-
-    def watch() -> None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()

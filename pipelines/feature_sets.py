@@ -21,8 +21,9 @@ from ..curation.encoders.spec import Colours, Conse, EfficientNetLite, OpenClip
 from ..curation.flow import Flow, join, rows_of, source, step
 from ..curation.keys import how, named, where
 from ..curation.run import Run
+from ..curation.stage_rows import Rows
 from ..curation.stages.embed import Pictured
-from ..curation.store import Rows, Store
+from ..curation.store import Store
 from ..datasets.features.feature_sets import extract_images, extract_images_half, pictures_of
 from ..datasets.features.networks import Network
 from ..datasets.reader.features import FEATURES, feature_file

@@ -12,7 +12,7 @@ from typing import Any
 from ..curation.flow import Step
 from ..curation.keys import named
 from ..curation.registry import BUILT_IN, Registry
-from ..curation.store import Rows
+from ..curation.stage_rows import Rows
 from ..eval.metrics.clear import NotTested
 from ..eval.metrics.registry import OF_STREAMS
 from ..eval.protocols.predictions import Predictions

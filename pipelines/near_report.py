@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..curation.artifact import Artifact
+from ..curation.stage_rows import Rows
 from ..curation.stages.near_duplicates import REASON, kept_key
-from ..curation.store import Rows, Store
+from ..curation.store import Store
 from ..eval.report.blocks import Block, CellValue, ImageGrid, Section, Table, Text
 from .samples import pictures_of
 

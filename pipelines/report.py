@@ -21,7 +21,8 @@ from ..curation.local_files import remove, write_whole
 from ..curation.qa.agreement import votes_kappa
 from ..curation.qa.imports import workers_of
 from ..curation.qa.rounds import Round, votes_of
-from ..curation.store import Rows, Store
+from ..curation.stage_rows import Rows
+from ..curation.store import Store
 from ..eval.report.blocks import Block, Card, Cards, Report, Section, Table, Text
 from ..eval.report.figure_csv import csv_text, figures_of
 from ..eval.report.html import render

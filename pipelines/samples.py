@@ -18,9 +18,10 @@ from ..curation.part_writer import folder
 from ..curation.qa.rounds import Round
 from ..curation.rows import Reject, is_array, is_blob
 from ..curation.shards import read_sample
+from ..curation.stage_rows import Rows
 from ..curation.stages.decode import decoded_rgb
 from ..curation.stages.image_format import PILLOW_NAMES, sniff_extension
-from ..curation.store import Rows, Store
+from ..curation.store import Store
 from ..datasets.reader.decode import decode_npy
 from ..eval.report.blocks import Album, Band, Block, Cell, CellValue, ImageGrid, Section, Table, Text, Thumb
 from ..eval.report.images import encode, enlarged

@@ -23,7 +23,8 @@ from ..curation.keys import canonical
 from ..curation.reachable_code import one_look
 from ..curation.records import PUBLISHED
 from ..curation.rows import schema_of
-from ..curation.store import Rows, Store, StoreError
+from ..curation.stage_rows import Rows
+from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET
 from ..eval.results import RESULTS, Value, lines
 from .errors import WrongUse

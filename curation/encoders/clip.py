@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..rows import one_line
 from .encoder import EncoderUnavailable, full_blocks, unit_rows
 from .image_towers import ImageTower, image_tower
 from .one_thread import exact
@@ -117,16 +118,16 @@ def _build(spec: OpenClip, tag: dict[str, Any], path: Path) -> Any:
                 weights_only=True,
             )
     except pickle.UnpicklingError as error:
-        raise ValueError(f"checkpoint {path}: not a plain file of tensors, and is not unpickled: {_line(error)}") from None
+        raise ValueError(f"checkpoint {path}: not a plain file of tensors, and is not unpickled: {one_line(error)}") from None
     except RuntimeError as error:
         hint = ""
         if "TorchScript" in str(error):
             hint = "; this is a TorchScript archive: use the .safetensors or .bin file of the same weights"
-        raise ValueError(f"checkpoint {path}: not the weights of {spec.model}: {_line(error)}{hint}") from None
+        raise ValueError(f"checkpoint {path}: not the weights of {spec.model}: {one_line(error)}{hint}") from None
     except OSError:
         raise
     except Exception as error:  # for a damaged file the readers may raise any exception, even StopIteration
-        told = _line(error) or type(error).__name__
+        told = one_line(error)
         raise ValueError(f"checkpoint {path}: not the weights of {spec.model}, or damaged: {told}") from None
 
 
@@ -149,7 +150,7 @@ def _fetch(spec: OpenClip, tag: dict[str, Any]) -> str:
     try:
         return str(download_pretrained(tag))
     except (OSError, RuntimeError) as error:
-        raise EncoderUnavailable(f"cannot fetch {wanted}: {_line(error)}; {advice}") from error
+        raise EncoderUnavailable(f"cannot fetch {wanted}: {one_line(error)}; {advice}") from error
 
 
 def _cached(hub: str) -> str:
@@ -176,7 +177,7 @@ def _unreachable(url: str) -> str:
     except urllib.error.HTTPError:
         return ""  # it answers
     except (OSError, ValueError, http.client.HTTPException) as error:
-        return _line(error) or type(error).__name__
+        return one_line(error)
     return ""
 
 
@@ -186,8 +187,3 @@ def _crop(spec: OpenClip, pixels: dict[str, Any]) -> Crop:
     if pixels["resize_mode"] not in ("shortest", "squash") or height != width:
         raise ValueError(f"encoder {spec.model}: inputs of {width}x{height}, {pixels['resize_mode']}, are not supported")
     return Crop(height, height, pixels["interpolation"], pixels["resize_mode"] == "squash", spec.scaled_decode)
-
-
-def _line(error: BaseException) -> str:
-    """The first 200 characters of the message, on one line."""
-    return " ".join(str(error).split())[:200]

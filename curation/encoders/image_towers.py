@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..rows import one_line
 from .spec import OpenClip
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def export(spec: OpenClip, model: Any, example: torch.Tensor, file: Path) -> Non
             warnings.simplefilter("ignore")  # that this exporter is deprecated, and that sizes are constants, as intended
             torch.onnx.export(Images(), (example,), str(file), opset_version=_OPSET, input_names=["pixels"], dynamo=False)
     except torch.onnx.errors.OnnxExporterError as error:
-        told = " ".join(str(error).split())[:200]
+        told = one_line(error)
         rule = "not supported by encoder.backend = 'onnxruntime', use 'torch'"
         raise ValueError(f"encoder {spec.model}: {rule}: {told}") from None
     finally:

@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from ..bounded_reading import parse_json, read_stream
 from ..local_files import remove, replacing
-from ..records import naming
+from ..records import TEMPORARY, naming
 from ..rng import uniform
 from ..rows import Blob, Reject
 from .options import LABELS_PROMPT, NONE_OF_THE_ABOVE, SENSITIVE_PROMPT, Option, check_options, check_text, classes_to_answers
@@ -156,7 +156,7 @@ def export_batches(
         _check_gold(gold, table)
     root = Path(folder)
     earlier = _earlier_files(root)
-    staging = root.absolute().with_name(root.absolute().name + ".partial")
+    staging = root.absolute().with_name(f"{TEMPORARY}{root.absolute().name}")
     texts = {"instructions": instructions, "prompt": prompt}
     pages = {f"{name}.html": render_form(name, options, medium=medium, **texts) for name in forms}
     room = FIELD_LIMIT_BYTES - max(map(len, pages.values()))

@@ -7,7 +7,6 @@ they are read.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import functools
 import hashlib
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ..bounded_reading import check_bad_rows, text_lines
-from ..csv_files import check_header
+from ..csv_files import check_header, csv_fields
 from ..rows import REJECTS, Reject, Rejected, is_text
 from .mturk import unguard_formula
 from .options import SENSITIVE_ANSWERS, Option, answers_to_classes, read_answer
@@ -270,16 +269,11 @@ def csv_records(path: Path, check: Callable[[Path, list[str]], None]) -> Iterato
         ValueError: the file is not CSV (the message names file and line), has a column twice, or an error of ``check``.
     """
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        rows = csv.reader(text_lines(file, str(path)), strict=True)
-        try:
-            header = next(rows, [])
-            check_header(header, str(path))
-            check(path, header)
-            for fields in rows:
-                if fields:
-                    yield rows.line_num, header, fields
-        except csv.Error as error:
-            raise ValueError(f"{path} line {rows.line_num}: not readable as CSV: {error}") from None
+        rows = csv_fields(text_lines(file, str(path)), str(path))
+        _, header = next(rows, (0, []))
+        check_header(header, str(path))
+        check(path, header)
+        yield from ((line, header, fields) for line, fields in rows if fields)
 
 
 def _check_header(path: Path, header: list[str]) -> None:

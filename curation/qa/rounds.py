@@ -22,7 +22,8 @@ from ..keys import WhereOfRows, as_json, canonical, sha256, where, where_of_rows
 from ..records import check_file
 from ..rows import Blob, is_blob, is_text, printable
 from ..run import lock
-from ..store import Rows, Store, StoreError
+from ..stage_rows import Rows
+from ..store import Store, StoreError
 from .label_studio import export_tasks
 from .mturk import Gold, Medium, export_batches, web_address
 from .mturk_results import clean, csv_records

@@ -19,10 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..parquet_footer import column_chunks, opened
+from ..parquet_footer import bounded_batches, column_chunks, opened
 from ..records import Damaged, check_file
-from ..rows import REJECTS, Sifted
-from ..store import Rows, Store
+from ..rows import REJECTS, Sifted, one_line
+from ..stage_rows import Rows
+from ..store import Store
 
 VOTES = pa.schema(
     [
@@ -51,9 +52,7 @@ MAX_VOTES = 1 << 24
 """Maximum number of votes in a file."""
 
 _MAX_BYTES = 1 << 30
-_MAX_VOTE_BYTES = 1 << 16
 _MAX_LABELS = 1000
-_ROWS_AT_ONCE = 256
 
 COUNTS = ("votes_exact", "votes_extra", "votes_wrong", "votes_none", "votes_sensitive")
 
@@ -214,14 +213,16 @@ def read_votes(path: str) -> pa.Table:
                 if held.metadata.num_rows > MAX_VOTES:
                     raise ValueError(f"{held.metadata.num_rows:,} rows, and there are {MAX_VOTES:,} votes at most")
                 _check_labels(file, held.metadata.num_rows)
-                table = _read_bounded(held, [name for name in VOTES.names if name in names])
+                present = [name for name in VOTES.names if name in names]
+                schema = pa.schema([held.schema_arrow.field(name) for name in present], held.schema_arrow.metadata)
+                table = pa.Table.from_batches(bounded_batches(held, present, "its votes", max_bytes=_MAX_BYTES), schema)
             if "assignment" not in names:  # written by an earlier version
                 table = table.append_column("assignment", pa.nulls(table.num_rows, pa.string()))
             votes = table.select(VOTES.names).cast(VOTES).replace_schema_metadata(table.schema.metadata)
             votes.validate(full=True)
             _check_votes(votes)
         except (pa.ArrowException, ValueError, LookupError, TypeError) as error:
-            raise ValueError(f"{path}: not a file of votes: {_one_line(error)}") from None
+            raise ValueError(f"{path}: not a file of votes: {one_line(error, 300)}") from None
     return votes
 
 
@@ -229,24 +230,6 @@ def _check_labels(file: IO[bytes], votes: int) -> None:
     labels = sum(chunk.values for chunks in column_chunks(file) for chunk in chunks if chunk.column.startswith("labels."))
     if labels > _MAX_LABELS * votes:
         raise ValueError(f"{labels:,} labels in {votes:,} votes, {_MAX_LABELS:,} each at most are allowed")
-
-
-def _read_bounded(held: pq.ParquetFile, names: list[str]) -> pa.Table:
-    """Read the columns in small batches: a few bytes of Parquet can expand to gigabytes."""
-    batches: list[pa.RecordBatch] = []
-    size = 0
-    for batch in held.iter_batches(_ROWS_AT_ONCE, columns=names):
-        if batch.nbytes > _MAX_VOTE_BYTES * batch.num_rows:
-            raise ValueError(
-                f"its votes take {batch.nbytes // batch.num_rows:,} bytes each, {_MAX_VOTE_BYTES:,} at most are allowed"
-            )
-        batches.append(batch)
-        size += batch.nbytes
-        if size > _MAX_BYTES:
-            raise ValueError(f"more than {_MAX_BYTES:,} bytes of votes")
-    return pa.Table.from_batches(
-        batches, pa.schema([held.schema_arrow.field(name) for name in names], held.schema_arrow.metadata)
-    )
 
 
 def _check_votes(votes: pa.Table) -> None:
@@ -262,10 +245,6 @@ def _check_votes(votes: pa.Table) -> None:
     for form in FORMS:
         if votes.filter(pc.equal(votes["form"], form))[form].null_count:
             raise ValueError(f"a row of the form {form!r} has no answer in the column {form!r}")
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 def write_votes(votes: pa.Table, path: str) -> None:

@@ -91,7 +91,7 @@ def assign_equal_count_buckets(
     Raises:
         ValueError: a column of another type, or text that is not digits.
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> rows = Rows.of(pa.table({"key": list("abcde"), "year": [2007, 2005, 2006, 2004, 2008]}))
     >>> table = pa.concat_tables(assign_equal_count_buckets(rows, by="year", buckets=2))
     >>> table["year"].to_pylist(), table["bucket"].to_pylist()
@@ -120,7 +120,7 @@ def assign_buckets_by_limits(
         ValueError: limits that overlap or run backwards.
 
     >>> import datetime as dt
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> times = pa.array([dt.datetime(2007, 5, 1), dt.datetime(2009, 5, 1)], pa.timestamp("us"))
     >>> rows = Rows.of(pa.table({"key": ["a", "b"], "taken": times}))
     >>> limits = [BucketLimits("2007-01-01 00:00:00", "2007-12-31 23:59:59")]
@@ -157,7 +157,7 @@ def assign_calendar_buckets(
         scratch: as for ``assign_equal_count_buckets``.
 
     >>> import datetime as dt
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> times = pa.array([dt.datetime(2007, 5, 1), dt.datetime(2007, 8, 1), dt.datetime(2009, 5, 1)], pa.timestamp("us"))
     >>> rows = Rows.of(pa.table({"key": ["a", "b", "c"], "taken": times}))
     >>> pa.concat_tables(assign_calendar_buckets(rows, period="year", by="taken"))["bucket"].to_pylist()

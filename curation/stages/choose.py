@@ -17,7 +17,7 @@ from .reorder import TABLE_ROWS
 from .shortage import OnShortage, report_shortages, shortages
 
 if TYPE_CHECKING:
-    from ..store import Rows
+    from ..stage_rows import Rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ def choose(
     Raises:
         ValueError: for a concept that is not in ``classes``, a score that is not a number, an unknown method, or a shortage.
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> rows = Rows.of(pa.table({"key": list("abc"), "bucket": [1, 1, 1], "concept": ["bus"] * 3, "score": [0.2, 0.9, 0.5]}))
     >>> [(kept, rejected)] = choose(rows, classes=["bus"], per_class=2, method="top_score", seed=0)
     >>> kept["key"].to_pylist(), rejected["reason"].to_pylist()

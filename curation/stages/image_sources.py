@@ -259,8 +259,8 @@ def drop_duplicate_content(rows: Any) -> Iterable[Sifted]:
     """Reject images whose bytes equal those of an earlier row as ``duplicate_content``; the detail names the key of that row.
 
     Args:
-        rows: ``store.Rows`` with the columns ``key`` and ``image``. The first 128 bits of digests are compared; no image is
-            read. Memory: as ``take_first``.
+        rows: ``stage_rows.Rows`` with the columns ``key`` and ``image``. The first 128 bits of digests are compared; no image
+            is read. Memory: as ``take_first``.
     """
     again = repeated_numbers(lambda: (_digest_words(table)[:, 0] for table in rows.batches(["image"])), rows.num_rows)
     first: dict[bytes, str] = {}

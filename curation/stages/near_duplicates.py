@@ -21,7 +21,7 @@ from .ranks import coded
 from .reorder import inverse
 
 if TYPE_CHECKING:
-    from ..store import Rows
+    from ..stage_rows import Rows
 
 REASON = "near_duplicate"
 MAX_DISTANCE = 6
@@ -103,7 +103,7 @@ def near_duplicates_by_hash(
     Raises:
         ValueError: an invalid setting or column, or hashes of different lengths.
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> rows = Rows.of(pa.table({"key": ["b", "a", "c"], "phash": ["00" * 8, "00" * 7 + "03", "ff" * 8]}))
     >>> kept, rejected = next(near_duplicates_by_hash(rows, rule=DuplicateRule("keep_first")))
     >>> kept["key"].to_pylist(), kept["duplicate_group"].to_pylist()

@@ -39,7 +39,7 @@ def ranks(rows: StoredRows, by: Sequence[tuple[str, str]], *, scratch: str | Non
     Returns:
         uint32, or uint64 for more rows, of shape (n,).
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> ranks(Rows.of(pa.table({"key": ["b", "c", "a"]})), [("key", "ascending")])
     array([1, 2, 0], dtype=uint32)
     """
@@ -107,7 +107,7 @@ def _cut(table: pa.Table, borders: pa.Table, by: list[tuple[str, str]], cuts: Sp
 def coded(rows: StoredRows, column: str) -> tuple[list[Any], np.ndarray]:
     """The values of a column, each once, as they come; and the place of each row's value among them, int32 (n,).
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> coded(Rows.of(pa.table({"key": ["a", "b", "c"], "label": ["run", None, "run"]})), "label")
     (['run', None], array([0, 1, 0], dtype=int32))
     """
@@ -142,7 +142,7 @@ def places_in_groups(group: np.ndarray, order: np.ndarray | None = None) -> tupl
 def draws(rows: StoredRows, seed: int, stage: str) -> np.ndarray:
     """``rng.uniform`` of the keys: a number in [0, 1) for each row, float64 (n,).
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> draws(Rows.of(pa.table({"key": ["a", "b", "c"]})), 0, "choose").round(3)
     array([0.238, 0.891, 0.865])
     """
@@ -157,7 +157,7 @@ def in_tables(rows: StoredRows) -> Iterator[tuple[int, pa.Table]]:
     """All rows in their order, with the number of the first of each table; all but the last have ``TABLE_ROWS`` rows or
     ``TABLE_BYTES`` at least.
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> [(first, table.num_rows) for first, table in in_tables(Rows.of(pa.table({"key": ["b", "c", "a"]})))]
     [(0, 3)]
     """

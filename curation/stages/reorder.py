@@ -37,7 +37,7 @@ _FEWEST, _MOST = 1 << 16, 1 << 19  # input rows that are cut at a time: a few me
 
 
 class StoredRows(Protocol):
-    """What a ``whole`` step is given (``curation.store.Rows``), as far as it is used here."""
+    """What a ``whole`` step is given (``curation.stage_rows.Rows``), as far as it is used here."""
 
     @property
     def num_rows(self) -> int: ...
@@ -134,7 +134,7 @@ def reorder(
     Yields:
         Place in ``order`` of the table's first row, and the table.
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> rows = Rows.of(pa.table({"key": ["a", "b", "c"]}))
     >>> [(place, table["key"].to_pylist()) for place, table in reorder(rows, np.array([2, 0, 1]), cuts=[0, 1])]
     [(0, ['c']), (1, ['a', 'b'])]

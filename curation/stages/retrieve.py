@@ -27,7 +27,7 @@ from .shortage import report_shortages, shortages
 from .topk import TopK, squared_norms
 
 if TYPE_CHECKING:
-    from ..store import Rows
+    from ..stage_rows import Rows
 
 REASONS = {
     "not_retrieved": "",

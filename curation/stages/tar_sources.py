@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from tarfile import TarInfo
 from typing import Any, Literal
 
+from ..bounded_reading import compression_by_name, decompressed
 from ..rows import Blob, Reject, Rejected, is_text, printable
-from ..tars import TAR_ERRORS, members, opened
+from ..tars import TAR_ERRORS, members
 from .exif import read_exif
 from .folder import Folder, is_outside, key_of, open_folder, walk
 from .image_format import KNOWN_EXTENSIONS, normal_extension
@@ -111,7 +112,7 @@ def _read_members(
 ) -> Iterator[tuple[int, bytes | None]]:
     """Yield (place, body) of the wanted members from ``offset`` on; None for a body that is too large."""
     if tar:
-        with folder.open(tar) as stream, opened(stream, tar) as plain:
+        with folder.open(tar) as stream, decompressed(stream, compression_by_name(tar)) as plain:
             plain.seek(offset)
             for place, member, archive in members(plain):
                 if place in wanted:
@@ -176,7 +177,7 @@ def _list_samples(folder: Folder, tar: str, webdataset: bool, rejects: list[Reje
     """Group members to samples: one each, or for WebDataset by the name up to the first dot. Adds to ``rejects``."""
     sample: _Sample | None = None
     try:
-        with folder.open(tar) as stream, opened(stream, tar) as plain:
+        with folder.open(tar) as stream, decompressed(stream, compression_by_name(tar)) as plain:
             for place, member, _ in members(plain):
                 reason = _member_reason(member)
                 if reason is not None:

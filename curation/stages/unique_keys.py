@@ -27,7 +27,7 @@ def take_first(rows: StoredRows, *, n: int | None = None) -> Iterator[Sifted]:
         ValueError: ``n`` is negative.
 
     >>> import pyarrow as pa
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> rows = Rows.of(pa.table({"key": ["a", "b", "a", "c"]}))
     >>> kept, rejected = next(take_first(rows, n=2))
     >>> kept["key"].to_pylist(), rejected.select(["key", "reason"]).to_pylist()

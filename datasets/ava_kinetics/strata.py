@@ -32,7 +32,7 @@ from ...curation.package_data import package_toml
 from ...curation.rows import Sifted, sift
 
 if TYPE_CHECKING:
-    from ...curation.store import Rows
+    from ...curation.stage_rows import Rows
 
 
 THIRDS = ("SM", "AVG", "LG")

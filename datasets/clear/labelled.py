@@ -18,7 +18,7 @@ from ...curation.stages.ranks import in_tables
 from ...curation.stages.shortage import OnShortage
 
 if TYPE_CHECKING:
-    from ...curation.store import Rows
+    from ...curation.stage_rows import Rows
 
 __all__ = ["Labelled", "LabelledImage", "label_rows", "read_labelled"]
 
@@ -109,7 +109,7 @@ def label_rows(
     Raises:
         ValueError: no row has the class ``background``.
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> rows = Rows.of(pa.table({"key": list("ab"), "bucket": [0, 0], "concept": ["dog", "cat"]}))
     >>> next(label_rows(rows))["label"].to_pylist()
     [1, 0]

@@ -22,7 +22,7 @@ from .release_lists import PlaceInRelease, id_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ...curation.store import Rows
+    from ...curation.stage_rows import Rows
 
 
 def check_types(root: str, features: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from ...curation.shard_assignment import assign_shards
 from ...curation.shards import row_values
 
 if TYPE_CHECKING:
-    from ...curation.store import Rows
+    from ...curation.stage_rows import Rows
 
 COLUMNS = {
     "sha256": "of the sample's members: extension, NUL, size, NUL, bytes, in the order of the extensions",

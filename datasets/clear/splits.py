@@ -21,7 +21,7 @@ from ...curation.stages.ranks import draws, in_tables, ranks
 from ...curation.stages.reorder import stable_order
 
 if TYPE_CHECKING:
-    from ...curation.store import Rows
+    from ...curation.stage_rows import Rows
 
 SEEDS = (0, 1, 2, 3, 4)
 """Seeds of the published splits."""
@@ -92,7 +92,7 @@ def assign_iid_splits(rows: Rows, *, rule: Literal["as_released", "as_written"],
     Yields:
         All rows in their order, with the columns of ``IidSplits``. Memory: 25 bytes per row.
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> rows = Rows.of(pa.table({"key": list("abcd"), "bucket": [1, 1, 1, 1], "label": [0, 0, 1, 1]}))
     >>> split = next(assign_iid_splits(rows, rule="as_written", test_share=0.5))
     >>> split["iid_seed0"].to_pylist(), split["stream"].to_pylist()
@@ -121,7 +121,7 @@ class Streamed:
 def order_stream(rows: Rows) -> Iterator[pa.Table]:
     """Whole step: add the position of each row in the stream, for rows that already have splits.
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> rows = Rows.of(pa.table({"key": list("ba"), "bucket": [1, 1]}))
     >>> next(order_stream(rows))["stream"].to_pylist()
     [1, 0]

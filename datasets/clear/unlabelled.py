@@ -15,7 +15,7 @@ from ...curation.rows import Blob, Sifted, sift, with_column
 from ...curation.shards import row_values
 
 if TYPE_CHECKING:
-    from ...curation.store import Rows
+    from ...curation.stage_rows import Rows
 
 COLUMNS = {
     "sha256": "of the sample's members: extension, NUL, size, NUL, bytes, in the order of the extensions",
@@ -44,7 +44,7 @@ def place_unlabelled(rows: Rows, *, buckets: Sequence[int] | Literal["all"], max
     Raises:
         ValueError: a bucket does not exist.
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> rows = Rows.of(pa.table({"key": ["a", "b", "c", "d"], "bucket": [0, 0, 0, 1]}))
     >>> [part] = place_unlabelled(rows, buckets=[0], max_samples=2)
     >>> part.kept["shard"].to_pylist(), part.rejected["reason"].to_pylist()

@@ -87,7 +87,7 @@ def benchmark(
         raise ValueError(f"{dataset}: no configuration {name!r}, there are {list(of.configurations)}")
     if missing := [column for column in (experience, label) if column not in table.column_names]:
         raise ValueError(f"{dataset}: no column {missing[0]!r}, there are {table.column_names}")
-    masks = {split.partition("/")[2]: mask for split, mask in of.masks().items() if split.startswith(f"{name}/")}
+    masks = of.split_masks(name)
     if unknown := [split for split in splits if split not in masks]:
         raise ValueError(f"{dataset}: configuration {name!r} has no split {unknown[0]!r}, there are {list(masks)}")
     chosen = {split: mask for split, mask in masks.items() if not splits or split in splits}

@@ -40,8 +40,7 @@ def write_fiftyone(dataset: str, target: Store, *, progress: Callable[[str], Non
     of = Published.open(dataset)
     _begin(of, target)
     done = list[str]()
-    first = next(iter(of.configurations))
-    masks = {name.partition("/")[2]: mask for name, mask in of.masks().items() if name.startswith(f"{first}/")}
+    masks = of.split_masks(next(iter(of.configurations)))
     splits = [[name for name in masks if masks[name][row]] for row in range(len(of.index))]
     pictured = True
     with target.writing(SAMPLES) as stream:

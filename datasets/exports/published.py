@@ -73,27 +73,31 @@ class Published:
         return {"rows": self.facts["digest"], "index": index, "splits": sha256(canonical([self.configurations, self.labels]))}
 
     def masks(self) -> dict[str, NDArray[np.bool_]]:
-        """``configuration/split`` -> (n,) whether each row is in the split; splits without rows are left out.
+        """``configuration/split`` -> (n,) whether each row is in the split, for all configurations; see ``split_masks``."""
+        found = {name: self.split_masks(name) for name in self.configurations}
+        return {f"{name}/{split}": mask for name, masks in found.items() for split, mask in masks.items()}
+
+    def split_masks(self, configuration: str) -> dict[str, NDArray[np.bool_]]:
+        """Split -> (n,) whether each row is in it, for one configuration; splits without rows are left out.
 
         Raises:
-            ValueError: a configuration names a column that does not exist, or leaves a row out.
+            ValueError: the configuration names a column that does not exist, or leaves a row out.
         """
         table, found = self.index.table, dict[str, NDArray[np.bool_]]()
-        for name, splits in self.configurations.items():
-            covered = np.zeros(table.num_rows, dtype=bool)
-            for split, where in splits.items():
-                mask = np.ones(table.num_rows, dtype=bool)
-                for column, wanted in where.items():
-                    if column not in table.column_names:
-                        raise ValueError(f"configuration {name!r}: there is no column {column!r}")
-                    values = pa.array(wanted if isinstance(wanted, list) else [wanted], table.schema.field(column).type)
-                    mask &= np.asarray(pc.is_in(table[column], value_set=values))
-                covered |= mask
-                if mask.any():
-                    found[f"{name}/{split}"] = mask
-            if not covered.all():
-                key = table["key"][int(np.flatnonzero(~covered)[0])].as_py()
-                raise ValueError(f"configuration {name!r} leaves out {int((~covered).sum())} rows, such as {key!r}")
+        covered = np.zeros(table.num_rows, dtype=bool)
+        for split, where in self.configurations[configuration].items():
+            mask = np.ones(table.num_rows, dtype=bool)
+            for column, wanted in where.items():
+                if column not in table.column_names:
+                    raise ValueError(f"configuration {configuration!r}: there is no column {column!r}")
+                values = pa.array(wanted if isinstance(wanted, list) else [wanted], table.schema.field(column).type)
+                mask &= np.asarray(pc.is_in(table[column], value_set=values))
+            covered |= mask
+            if mask.any():
+                found[split] = mask
+        if not covered.all():
+            key = table["key"][int(np.flatnonzero(~covered)[0])].as_py()
+            raise ValueError(f"configuration {configuration!r} leaves out {int((~covered).sum())} rows, such as {key!r}")
         return found
 
     def class_of(self, row: Mapping[str, Any], column: str) -> str | None:

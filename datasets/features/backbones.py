@@ -23,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ...curation.encoders.preprocess import normalise
+from ...curation.rows import one_line
 from .checkpoints import read_tables
 
 Embed = Callable[[Sequence[np.ndarray]], np.ndarray]
@@ -148,7 +149,7 @@ def _torchscript(backbone: Backbone, checkpoint: str, device: str) -> Any:
     except OSError:
         raise
     except Exception as error:  # a damaged file can make torch's reader raise anything
-        told = " ".join(str(error).split())[:200] or type(error).__name__
+        told = one_line(error)
         raise ValueError(f"checkpoint {checkpoint} is not a TorchScript model: {told}") from None
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...curation.rows import visible
+from ...curation.rows import one_line, visible
 from .files import open_file, stamp
 from .torch_files import load_tables, plain
 
@@ -80,7 +80,7 @@ def _safetensors(place: str) -> Any:
     try:
         return load(data)
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"weights {place}: no file of safetensors: {' '.join(str(error).split())[:200]}") from None
+        raise ValueError(f"weights {place}: no file of safetensors: {one_line(error)}") from None
 
 
 def _flat(tables: Any) -> list[tuple[str, Any]]:

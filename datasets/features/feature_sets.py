@@ -22,7 +22,7 @@ from ...curation.stages.embed import Pictured, embed_images
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ...curation.store import Rows
+    from ...curation.stage_rows import Rows
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from ...curation.shards import scan_shard
 from ..reader.index import ShardFiles
 
 if TYPE_CHECKING:
-    from ...curation.store import Rows
+    from ...curation.stage_rows import Rows
 
 _FRAME = re.compile(r"(\d+)\.(?:jpe?g|png|webp)\Z")
 

@@ -26,7 +26,7 @@ from .files import FeatureFile, Stretch
 from .formats import read_stretch, stretches
 
 if TYPE_CHECKING:
-    from ...curation.store import Rows
+    from ...curation.stage_rows import Rows
 
 PIECE_BYTES = 1 << 25
 

@@ -25,7 +25,7 @@ from .hierarchy import Hierarchy, hierarchy_of_places, propose, read_hierarchy, 
 from .tasks import DrawnTasks, Tasks, check_tasks, draw_tasks, read_tasks, restricted_tasks
 
 if TYPE_CHECKING:
-    from ...curation.store import Rows
+    from ...curation.stage_rows import Rows
 
 ROLES = ("train", "intask_valid", "posttask_valid", "test")
 """``intask_valid`` is labelled as ``train``, and monitored while a task is learned; ``posttask_valid`` as ``test``."""
@@ -149,7 +149,7 @@ def assign(
             ""; both or neither of splits and test share are given; or a configuration does not exist or does not fit the
             hierarchy.
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> splits, classes = ["train", "train", "test", "test"], ["cat", "dog", "cat", "dog"]
     >>> table = pa.table({"key": list("abcd"), "split": splits, "class_name": classes, "file": list("abcd")})
     >>> shares = Shares(in_task=0.0, post_task=0.0, superclass=1.0, subclass=1.0, cap=8)
@@ -217,7 +217,7 @@ def hierarchy_of_folders(rows: Rows) -> Hierarchy:
     Raises:
         ValueError: as for ``hierarchy_of_places``.
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> files, classes = ["animal/cat/1.jpg", "animal/dog/1.jpg", "house/1.jpg"], ["cat", "dog", "house"]
     >>> hierarchy_of_folders(Rows.of(pa.table({"split": [""] * 3, "class_name": classes, "file": files})))
     Hierarchy(superclasses=(('animal', ('cat', 'dog')),), lone=('house',))

@@ -29,7 +29,7 @@ from ..videos.rows import ListedClip
 from .lists import ID
 
 if TYPE_CHECKING:
-    from ...curation.store import Rows
+    from ...curation.stage_rows import Rows
 
 
 _TIME = r"(\d{1,6})"

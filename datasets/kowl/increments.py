@@ -24,7 +24,7 @@ from ..roles import ROLES
 from .introsort import introsort_order
 
 if TYPE_CHECKING:
-    from ...curation.store import Rows
+    from ...curation.stage_rows import Rows
 
 IncrementPreset = Literal["as_released", "rarest_first", "as_written"]
 SampleOrder = Literal["as_released", "shuffled", "interleaved"]
@@ -307,7 +307,7 @@ def assign_increments(
     Raises:
         ValueError: a row has a release that is not named, a release has no increment, or the preset is unknown.
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> labels, releases = ["run", "jump", "dive", "run"], ["k400", "k400", "k600", "k600"]
     >>> table = pa.table({"key": list("abcd"), "label_recent_first": labels, "taken_release": releases, "role": ["train"] * 4})
     >>> given = {"later": [Later("k600", count=1, seed=0)], "preset": "as_released", "order": "as_released", "seed": 0}

@@ -27,7 +27,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from ...curation.bounded_reading import bounded, parse_json, read_file, read_lines, utf8_lines
+from ...curation.bounded_reading import bounded, parse_json, plain_ending, read_file, read_lines, utf8_lines
 from ...curation.csv_files import check_header, csv_rows
 from ...curation.parquet_footer import opened
 from ...curation.rng import uniform
@@ -36,10 +36,9 @@ from ..kinetics.lists import SPLIT_NAMES, SPLITS, pieces
 from ..videos.groups import whole_groups
 
 if TYPE_CHECKING:
-    from ...curation.store import Rows
+    from ...curation.stage_rows import Rows
 
 _ENDINGS = (".csv", ".tsv", ".parquet", ".json", ".jsonl", ".ndjson")
-_PACKED = (".gz", ".bz2", ".xz")
 _MAX_TIME_S = 999_999
 
 
@@ -156,7 +155,7 @@ def listed_tables(*, root: str, files: Sequence[TableFile], columns: ListColumns
         FileNotFoundError: a file does not exist.
     """
     for file in files:
-        if _ending(file.path) not in _ENDINGS:
+        if plain_ending(file.path) not in _ENDINGS:
             raise ValueError(f"list {file.path!r}: files that end in {', '.join(_ENDINGS)} are read")
         if (file.release is None) == ((file.columns or columns).release is None):
             raise ValueError(f"list {file.path!r}: say its release, or name a column in columns.release, but not both")
@@ -299,14 +298,9 @@ def draw_splits(
         start += table.num_rows
 
 
-def _ending(path: str) -> str:
-    stem, ending = posixpath.splitext(path.lower())
-    return posixpath.splitext(stem)[1] if ending in _PACKED else ending
-
-
 def _rows(place: str, path: str, names: ListColumns) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
     """Number of each row, from 1 (for text, of its line), and the row, or its fault."""
-    ending = _ending(path)
+    ending = plain_ending(path)
     if ending in (".csv", ".tsv"):
         lines = utf8_lines(place, f"list {path!r}")
         return csv_rows(lines, f"list {path!r}", _needed(names), delimiter="\t" if ending == ".tsv" else ",")

@@ -20,7 +20,7 @@ from ...curation.rows import Sifted, sift
 from ..roles import ROLES
 
 if TYPE_CHECKING:
-    from ...curation.store import Rows
+    from ...curation.stage_rows import Rows
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def assign_splits(rows: Rows, *, turns: Sequence[Turn], seed: int) -> Iterator[S
     Raises:
         ValueError: a role is unknown, a share is below 0 or not below 1, a turn is named twice, or a release has no column.
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> rows = Rows.of(pa.table({"key": ["a", "b"], "split_k400": ["train", None], "split_k600": ["test", "train"]}))
     >>> turns = [Turn("k400", "train", "train"), Turn("k600", "train", "train")]
     >>> [found] = assign_splits(rows, turns=turns, seed=0)

@@ -26,7 +26,7 @@ from ...curation.stages.spill import Sorter, SpilledBatches, of_at_least
 from ..kinetics.lists import SPLITS
 
 if TYPE_CHECKING:
-    from ...curation.store import Rows
+    from ...curation.stage_rows import Rows
 
 IDENTITY = ("youtube_id", "time_start", "time_end")
 _TIMES = IDENTITY[1:]

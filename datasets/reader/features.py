@@ -14,7 +14,7 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from ...curation.npy import read_npy_head
-from ...curation.rows import SNAKE_CASE
+from ...curation.rows import SNAKE_CASE, one_line
 from ...curation.shards import read_sample
 from ...curation.ustar import ShardError
 from .decode import decode_npy
@@ -109,7 +109,7 @@ def feature_sets(dataset: str | Path) -> dict[str, dict[str, Any]]:
         told = json.loads(fs.cat_file(path)).get(FEATURES, {})
         return {name: {**each, "shape": [int(side) for side in each["shape"]]} for name, each in told.items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ShardError(f"{dataset}/dataset.json is damaged: {' '.join(str(error).split())[:200]}") from None
+        raise ShardError(f"{dataset}/dataset.json is damaged: {one_line(error)}") from None
 
 
 def open_features(dataset: DatasetIndex | str | Path, name: str) -> tuple[np.ndarray, pa.Table]:

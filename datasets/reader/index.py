@@ -25,6 +25,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from ...curation.artifact import unfinished
 from ...curation.rng import rng
+from ...curation.rows import one_line
 from ...curation.shards import scan_shard
 from ...curation.store import Store, StoreError
 from ...curation.ustar import ShardError
@@ -75,7 +76,7 @@ class DatasetIndex:
         try:
             table = pq.ParquetFile(io.BytesIO(fs.cat_file(path))).read()
         except (pa.ArrowException, OSError, UnicodeError) as error:
-            raise ShardError(f"{url}/index.parquet cannot be read: {' '.join(str(error).split())[:200]}") from None
+            raise ShardError(f"{url}/index.parquet cannot be read: {one_line(error)}") from None
         missing = [name for name in _PLACE_COLUMNS if name not in table.column_names]
         if missing:
             raise ShardError(f"{url}/index.parquet: the columns {missing} are missing, there are {table.column_names}")

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ...curation.rng import rng
 
 if TYPE_CHECKING:
-    from ...curation.store import Rows
+    from ...curation.stage_rows import Rows
 
 MAX_TASKS = 7
 """Up to this number of tasks, all orders can be listed; for more they are drawn: 8 tasks have 40,320."""
@@ -126,7 +126,7 @@ def list_orders(*, rows: Rows, tasks: int, of_tasks: int | None, of_classes: int
     Raises:
         ValueError: the rows have another number of tasks; or as for ``task_orders`` and ``class_orders``.
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> rows = Rows.of(pa.table({"label": [0, 1, 2], "class_name": ["wave", "sit", "stand"], "task": [0, 0, 1]}))
     >>> [table] = list_orders(rows=rows, tasks=2, of_tasks=None, of_classes=1, seed=0)
     >>> table["task_order000"].to_pylist(), table["task_order001"].to_pylist()  # places: the second order learns task 1 first

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import IO, Any, cast
 
+import fsspec
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv as pacsv
 
-from ...curation.bounded_reading import parse_json, read_file
-from ...curation.csv_files import check_header
-from ...curation.parquet_footer import opened
+from ...curation.bounded_reading import MAX_BYTES, parse_json, plain_ending, read_file, utf8_lines
+from ...curation.csv_files import check_header, whole_csv_rows
+from ...curation.parquet_footer import bounded_batches, opened
 from ...curation.rows import Reject
 from ..roles import ROLES
 
@@ -90,17 +88,14 @@ def read_labels(path: str) -> dict[str, dict[str, str]]:
         FileNotFoundError: the file does not exist.
         ValueError: the table lacks these columns, or a sequence appears twice.
     """
-    table = read_small_table(path)
-    columns = [name for name in FIELDS if name in table.column_names]
-    if "sequence" not in table.column_names or not columns:
-        told = ", ".join(table.column_names)[:200]
-        raise ValueError(f"labels {path!r}: expected a column sequence and one of {', '.join(FIELDS)}; it has {told}")
-    rows = zip(*(table[name].to_pylist() for name in ("sequence", *columns)), strict=True)
     found: dict[str, dict[str, str]] = {}
-    for name, *values in rows:
+    for row in read_texts(path, {"sequence": "source.labels"}, FIELDS):
+        name = row.pop("sequence")
+        if not row:
+            raise ValueError(f"table {path!r} has none of the columns {', '.join(FIELDS)} (source.labels)")
         if name in found:
             raise ValueError(f"labels {path!r}: sequence {name!r} appears twice")
-        found[name] = {field: value for field, value in zip(columns, values, strict=True) if value}
+        found[name] = {field: value for field, value in row.items() if value}
     return found
 
 
@@ -120,10 +115,8 @@ def read_roles(path: str) -> dict[str, str]:
             raise ValueError(f"split.roles {path!r}: expected an object of lists of names: train, val, test")
         pairs = [(str(name), role) for role, names in cast("dict[str, list[Any]]", values).items() for name in names]
     else:
-        table = read_small_table(path)
-        if not {"sequence", "role"} <= set(table.column_names):
-            raise ValueError(f"split.roles {path!r}: expected columns sequence and role; it has {table.column_names}")
-        pairs = list(zip(table["sequence"].to_pylist(), table["role"].to_pylist(), strict=True))
+        rows = read_texts(path, dict.fromkeys(("sequence", "role"), "split.roles"))
+        pairs = [(row["sequence"], row["role"]) for row in rows]
     found: dict[str, str] = {}
     for name, role in pairs:
         if role not in ROLES or found.setdefault(name, role) != role:
@@ -135,25 +128,28 @@ def read_roles(path: str) -> dict[str, str]:
     return found
 
 
-def read_small_table(path: str) -> pa.Table:
-    """A CSV (tab-separated for .tsv) or Parquet file of texts, read whole; spaces around the texts are removed.
+def read_texts(path: str, needed: Mapping[str, str], optional: Sequence[str] = ()) -> Iterator[dict[str, str]]:
+    """Rows of a CSV (tab-separated for .tsv) or Parquet file as texts, without spaces around them; "" for no value.
+
+    Args:
+        path: the file; CSV may be compressed.
+        needed: column -> the setting to change if it is missing.
+        optional: other columns to read if they are there.
 
     Raises:
-        FileNotFoundError, ValueError: the file does not exist, is too large, or is not a table.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file is no such table, lacks a needed column, or is too large.
     """
-    data = read_file(path)
-    try:
-        if path.endswith(".parquet"):
-            with opened(io.BytesIO(data), "it") as file:
-                table = file.read()
-        else:
-            names = data.split(b"\n", 1)[0].decode("utf-8-sig").strip().split("\t" if ".tsv" in path else ",")
-            options = pacsv.ConvertOptions(column_types={name.strip().strip('"'): pa.string() for name in names})
-            parsing = pacsv.ParseOptions(delimiter="\t" if ".tsv" in path else ",")
-            table = pacsv.read_csv(io.BytesIO(data), parse_options=parsing, convert_options=options)
-        table = table.rename_columns([name.strip() for name in table.column_names])
-        trimmed = [pc.utf8_trim_whitespace(column.cast(pa.string())) for column in table.columns]
-    except (pa.ArrowException, UnicodeDecodeError, ValueError) as error:
-        raise ValueError(f"table {path!r}: {str(error)[:200]}") from None
-    check_header(table.column_names, f"table {path!r}")
-    return pa.table(trimmed, names=table.column_names)
+    place, wanted = f"table {path!r}", {*needed, *optional}
+    if plain_ending(path) == ".parquet":
+        with fsspec.open(path, "rb") as stream, opened(cast("IO[bytes]", stream), place) as file:
+            names = {name: name.strip() for name in file.schema_arrow.names}
+            check_header([*names.values()], place, needed)
+            columns = [name for name, ours in names.items() if ours in wanted]
+            for batch in bounded_batches(file, columns, f"the rows of {place}", max_bytes=MAX_BYTES):
+                texts = pa.table({names[name]: batch[name].cast(pa.string()) for name in batch.schema.names})
+                yield from ({name: (value or "").strip() for name, value in row.items()} for row in texts.to_pylist())
+        return
+    delimiter = "\t" if plain_ending(path) == ".tsv" else ","
+    for _, row in whole_csv_rows(utf8_lines(path, place), place, needed, delimiter=delimiter):
+        yield {name: value.strip() for name, value in row.items() if name in wanted}

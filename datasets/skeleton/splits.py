@@ -19,7 +19,7 @@ from .ntu import read_missing
 from .own_labels import read_roles
 
 if TYPE_CHECKING:
-    from ...curation.store import Rows
+    from ...curation.stage_rows import Rows
 
 PROTOCOLS = ("x_sub", "x_view", "x_set")
 SplitRule = Literal["shares", "x_sub", "x_view", "x_set", "performer", "camera", "source", "list"]
@@ -76,7 +76,7 @@ def select_sequences(
     Raises:
         ValueError: a class is named twice or has no sequence left, or the source has no sides in a protocol.
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> rows = Rows.of(pa.table({"key": ["a", "b", "c"], "class_name": ["wave", "sit", "wave"], "name": ["a", "b", "c"]}))
     >>> [(kept, rejected)] = select_sequences(rows, classes=["wave"], only={})
     >>> kept.select(["key", "label", "position"]).to_pylist(), rejected["reason"].to_pylist()
@@ -144,7 +144,7 @@ def split(
         ValueError: a class is too small to have a sequence of each role, a sequence gets no side, a performer or camera has no
             sequence, or nothing is left to train or test on.
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> rows = Rows.of(pa.table({"key": list("abcdefgh"), "label": [0, 0, 0, 0, 1, 1, 1, 1]}))
     >>> [table] = split(rows, rule="shares", val_share=0.25, test_share=0.25, classes_per_task=1)
     >>> table.select(["role", "task"]).to_pylist()[:4]

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 from numpy.typing import NDArray
 
-from ...curation.bounded_reading import check_columns, compression_by_name, decompressed, read_lines
+from ...curation.bounded_reading import check_columns, compression_by_name, decompressed, plain_ending, read_lines
 from ...curation.npy import npy_blob
 from ...curation.parquet_footer import opened
 from ...curation.rows import Reject, Rejected, printable
@@ -125,17 +125,12 @@ def read_tables(
             file = posixpath.join(at, entry.name)
             place, folder = posixpath.join(path, file), file.split("/", 1)[0] if at else ""
             try:
-                if entry.reason or not _stem(file).endswith(_ENDINGS):
+                if entry.reason or plain_ending(file) not in _ENDINGS:
                     yield Rejected(printable(file), entry.reason or "unknown_format", entry.detail)
                 else:
                     yield from _of_file(place, file, reading, delimiter, known, folder)
             except ValueError as error:  # reported without the path of the folder, which is not part of the data
                 yield Rejected(printable(file), "bad_table", printable(str(error).replace(repr(place), repr(file))))
-
-
-def _stem(file: str) -> str:
-    """The name without the extension of a compression."""
-    return file.rpartition(".")[0].lower() if compression_by_name(file) else file.lower()
 
 
 def _cells(wide: str | None, layout: Layout, form: TensorForm) -> tuple[tuple[str, ...], ...]:
@@ -241,12 +236,12 @@ def _blocks(path: str, reading: _Reading, delimiter: str, in_folder: bool) -> It
     try:
         with fsspec.open(path, "rb") as raw:
             stream = cast("IO[bytes]", raw)
-            if _stem(path).endswith(".parquet"):
+            if plain_ending(path) == ".parquet":
                 with opened(stream, f"table {path!r}") as file:
                     needed = _needed(file.schema_arrow.names, reading, path, in_folder)
                     yield from (_table(each, needed) for each in file.iter_batches(batch_size=1 << 14, columns=list(needed)))
                 return
-            delimiter = "\t" if _stem(path).endswith(".tsv") else delimiter
+            delimiter = "\t" if plain_ending(path) == ".tsv" else delimiter
             line = next(read_lines(path), b"").decode()
             header = next(csv.reader([line], delimiter=delimiter), [])
             check_columns(header, f"table {path!r}")

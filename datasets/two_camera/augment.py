@@ -22,7 +22,7 @@ import pyarrow as pa
 from ...curation.npy import npy_blob
 from ...curation.rng import rng
 from ...curation.rows import Blob, Reject, with_column
-from ...curation.store import Rows
+from ...curation.stage_rows import Rows
 from .pictures import array_of, valid_colours
 from .rows import Augmented, lists, numbers
 from .transforms import TransformPreset, fit

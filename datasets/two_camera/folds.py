@@ -22,7 +22,7 @@ from ...curation.rows import with_column
 from ...curation.stages.ranks import in_tables
 
 if TYPE_CHECKING:
-    from ...curation.store import Rows
+    from ...curation.stage_rows import Rows
 
 Lights = NDArray[np.float64]
 
@@ -59,7 +59,7 @@ def parts(count: int, folds: int, seed: int) -> list[np.ndarray]:
 def assign_folds(rows: Rows, *, folds: int, seed: int) -> Iterator[pa.Table]:
     """Whole step: add the column ``fold``, by a permutation of the rows in their order.
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> next(assign_folds(Rows.of(pa.table({"key": list("abcdef")})), folds=3, seed=999))["fold"].to_pylist()
     [2, 1, 0, 1, 2, 0]
     """
@@ -76,7 +76,7 @@ def assign_parts(rows: Rows, *, shares: Sequence[float], seed: int) -> Iterator[
     Raises:
         ValueError: a share is not above 0, or the sum is not 1.
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> table, = assign_parts(Rows.of(pa.table({"key": list("abcdefghij")})), shares=[0.6, 0.2, 0.2], seed=0)
     >>> np.bincount(table["fold"].to_numpy())
     array([6, 2, 2])
@@ -93,7 +93,7 @@ def released_parts(rows: Rows, *, path: str) -> Iterator[pa.Table]:
     Raises:
         ValueError: the file has another form, or parts of other pairs: they contain the numbers in the keys, from 0.
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> from scipy.io import savemat
     >>> lists = np.array([None, None, None])
     >>> lists[:] = [np.array([[2, 0]]), np.array([[3]]), np.array([[1]])]

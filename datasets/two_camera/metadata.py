@@ -22,7 +22,7 @@ from ...curation.bounded_reading import parse_json
 from ...curation.npy import read_npy_head
 from ...curation.pickles import MAX_BYTES, load_plain
 from ...curation.rows import Reject, Rejected, is_text, with_column
-from ...curation.store import Rows
+from ...curation.stage_rows import Rows
 from .rows import MeasuredPair, numbers
 from .transforms import checked_light, checked_matrix
 

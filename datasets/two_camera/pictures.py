@@ -33,7 +33,7 @@ from .pair_files import read_within
 from .transforms import TransformPreset, checked_fit
 
 if TYPE_CHECKING:
-    from ...curation.store import Rows
+    from ...curation.stage_rows import Rows
 
 Chart = Literal["listed", "fixed", "found"]
 MAX_CHART_SPREAD = 0.5

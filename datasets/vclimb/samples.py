@@ -17,7 +17,7 @@ from ...curation.video.frames import frame_members, unpack_frames
 from .splits import tell_lost_roles
 
 if TYPE_CHECKING:
-    from ...curation.store import Rows
+    from ...curation.stage_rows import Rows
 
 COLUMNS = {
     "class_index": "place of the class in the order of learning, from 0",

@@ -24,7 +24,7 @@ from ..roles import ROLES
 from ..videos.groups import whole_groups
 
 if TYPE_CHECKING:
-    from ...curation.store import Rows
+    from ...curation.stage_rows import Rows
 
 
 RoleRule = Literal["listed", "by_class", "by_group"]
@@ -80,7 +80,7 @@ def untrim(
         several_labels: ``reject`` videos with more than one label, as released, or assign the label whose segments have the
             longest total time (``longest``, our addition).
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> segments = {"key": ["a-0000000-0004000", "a-0006000-0008000"], "name": ["a", "a"], "role": ["train", "train"]}
     >>> times = {"t_start": [0.0, 6.0], "t_end": [4.0, 8.0], "video_s": [10.0, 10.0], "label": ["surfing", "surfing"]}
     >>> kept, rejected = next(untrim(Rows.of(pa.table({**segments, **times}))))
@@ -161,7 +161,7 @@ def assign_clip_roles(
         val_share: share of the clips of a class for val; the rest is test.
         seed: seed for the random choice.
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> rows = Rows.of(pa.table({"key": [f"clip{n}" for n in range(20)], "label": ["surfing"] * 20, "group": ["g01"] * 20}))
     >>> [(kept, _)] = assign_clip_roles(rows, rule="by_class", train_share=0.7, val_share=0.1, seed=0)
     >>> roles = kept["role"].to_pylist()
@@ -249,7 +249,7 @@ def assign_tasks(
     Raises:
         ValueError: ``order`` does not name every class exactly once.
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> rows = Rows.of(pa.table({"key": ["a", "b", "c"], "label": ["surfing", "archery", "diving"]}))
     >>> [(kept, _)] = assign_tasks(rows, tasks=2, order="sorted", seed=0)
     >>> kept["class_index"].to_pylist(), kept["task"].to_pylist()
@@ -302,7 +302,7 @@ def cut_segments(rows: Rows, *, roles: Sequence[str]) -> Iterator[pa.Table]:
     Raises:
         ValueError: a role is unknown, or there is none.
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> video = {"key": "lake", "n_frames": 300, "fps": 30.0, "t_start": None, "t_end": None}
     >>> for cut in next(cut_segments(Rows.of(pa.Table.from_pylist([video])), roles=["train", "test"])).to_pylist():
     ...     print(cut["key"], cut["role"], cut["t_start"], cut["t_end"])
@@ -356,7 +356,7 @@ def check_roles(rows: Rows, *, split: Rows, roles: Sequence[str], on_lost_role: 
     Raises:
         ValueError: a class lacks a needed role, and ``on_lost_role`` is ``error``.
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> split = pa.table({"label": ["surfing", "surfing"], "role": ["train", "test"], "task": [0, 0]})
     >>> next(check_roles(Rows.of(split[:1]), split=Rows.of(split), roles=["train", "test"], on_lost_role="error"))
     Traceback (most recent call last):
@@ -425,7 +425,7 @@ def tell_lost_roles(before: Rows, after: Rows) -> None:
     >>> import sys
     >>> shown = logging.StreamHandler(sys.stdout)
     >>> logging.getLogger("benchwright").addHandler(shown)
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> split = pa.table({"label": ["surfing", "surfing"], "role": ["train", "test"], "task": [0, 0]})
     >>> tell_lost_roles(Rows.of(split), Rows.of(split[:1]))
     their frames cannot be decoded: class 'surfing' lost all its clips with role 'test' (1); the run continues without them
@@ -438,7 +438,7 @@ def tell_lost_roles(before: Rows, after: Rows) -> None:
 def lost_roles(split: Rows, left: Rows) -> list[tuple[str, str, int]]:
     """Class, role, and its number of clips in ``split``, wherever ``left`` has none; sorted by class and role.
 
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> split = pa.table({"label": ["surfing", "surfing", "diving"], "role": ["test", "test", "test"], "task": [0, 0, 0]})
     >>> lost_roles(Rows.of(split), Rows.of(split[2:]))
     [('surfing', 'test', 2)]

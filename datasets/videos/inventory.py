@@ -18,7 +18,7 @@ from ...curation.rows import Rejected, Sifted, printable, sift
 from ...curation.stages.folder import FolderEntry, open_folder, walk
 
 if TYPE_CHECKING:
-    from ...curation.store import Rows
+    from ...curation.stage_rows import Rows
 
 # fmt: off
 EXTENSIONS = (

@@ -17,7 +17,7 @@ import pyarrow as pa
 from benchwright.curation.budget import Budget
 from benchwright.curation.publish import DatasetCard
 from benchwright.curation.run import Run
-from benchwright.curation.store import Rows
+from benchwright.curation.stage_rows import Rows
 from benchwright.pipelines.config import Location
 from benchwright.pipelines.publish import publish_shards
 from pydantic import ConfigDict

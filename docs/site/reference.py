@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MODULES = {
     "Plans and rows": [
         *(f"curation.{name}" for name in ("flow", "rows", "keys", "run", "rng", "budget", "png")),
-        *("curation.cost: CostEstimate", "curation.store: Rows", "curation.publish: DatasetCard, names_of"),
+        *("curation.cost: CostEstimate", "curation.stage_rows: Rows", "curation.publish: DatasetCard, names_of"),
     ],
     "Questions to people": ["curation.qa.rounds", "curation.qa.options"],
     "Stages": [

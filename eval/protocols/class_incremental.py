@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...curation.store import Rows
+from ...curation.stage_rows import Rows
 from ..metrics.class_incremental import accuracy_curve, forgetting_curve
 from ..results import Value, measured
 from .predictions import Predictions

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ...curation.rng import rng
-from ...curation.store import Rows
+from ...curation.stage_rows import Rows
 from ...datasets.two_camera.folds import Fold, Lights, no_pictures
 from ...datasets.two_camera.rows import TransformPairs
 from ..metrics.angular import AngularStatistics, angular_error_deg, angular_statistics, first_two_folds_mean, fold_mean, pooled

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...curation.store import Rows
+from ...curation.stage_rows import Rows
 from ..metrics.clear import IID_METRICS, STREAMING_METRICS
 from ..results import Value, measured
 from .predictions import Predictions

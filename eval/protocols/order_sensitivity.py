@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ...curation.store import Rows
+from ...curation.stage_rows import Rows
 from ..metrics.class_incremental import final_accuracy
 from ..metrics.order_sensitivity import (
     OrderDifference,

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ...curation.store import Rows
+from ...curation.stage_rows import Rows
 from ..metrics.confusion import EMPTY, Confusion
 from ..metrics.label_sets import Overlaps, label_sets, overlaps
 

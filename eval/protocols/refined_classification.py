@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ...curation.store import Rows
+from ...curation.stage_rows import Rows
 from ..metrics.label_sets import METRICS, Overlaps, overlaps
 from ..results import Value, measured
 from .predictions import LearnedPosition, Predictions, TestSet

@@ -191,7 +191,7 @@ def run_stream(
         ArithmeticError: the loss did not stay finite. Nothing was yielded then.
 
     >>> from benchwright.eval.protocols.predictions import Predictions
-    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.curation.stage_rows import Rows
     >>> from benchwright.training.data.examples import ArrayExamples
     >>> class Commonest:  # any object with these members: see StreamLearner
     ...     record = {}

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import ArrayLike
 
-from ...curation.store import Rows, Store
+from ...curation.stage_rows import Rows
+from ...curation.store import Store
 from .blocks import Album, Cell, CellValue, ImageGrid, Section, Sheet, Table, Text, Thumb
 from .images import enlarged, small
 from .plan_chart import short_digest

@@ -6,8 +6,8 @@ from typing import Any
 
 from ...curation.publish import DatasetCard, escaped
 from ...curation.run import Run
+from ...curation.stage_rows import Rows
 from ...curation.stages.choose import class_order
-from ...curation.store import Rows
 from ...datasets.clear.samples import COLUMNS
 from ...datasets.clear.splits import SEEDS
 from ..feature_sets import made_by, write_features

@@ -26,7 +26,7 @@ from .config import ClearConfig
 from .unlabelled import CHOSEN, PRETRAIN, SHARDS
 
 if TYPE_CHECKING:
-    from ...curation.store import Rows
+    from ...curation.stage_rows import Rows
 
 
 @dataclass(frozen=True)

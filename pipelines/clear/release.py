@@ -18,7 +18,8 @@ from ...curation.artifact import load_artifact
 from ...curation.local_files import write_whole
 from ...curation.lock import locked
 from ...curation.publish import ATTRIBUTION
-from ...curation.store import Rows, Store, StoreError
+from ...curation.stage_rows import Rows
+from ...curation.store import Store, StoreError
 from ...curation.verify import DATASET
 from ...datasets.clear import release_lists
 from ...datasets.clear.facts import RELEASED, facts

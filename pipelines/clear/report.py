@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...curation.rng import uniform
-from ...curation.store import Rows
+from ...curation.stage_rows import Rows
 from ...datasets.clear.facts import facts, published_limits
 from ...eval.metrics.drift import group_sums
 from ...eval.report.blocks import Block, CellValue, Details, Section, Table, Text

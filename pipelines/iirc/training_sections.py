@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow.compute as pc
 
-from ...curation.store import Rows
+from ...curation.stage_rows import Rows
 from ...datasets.iirc.facts import facts
 from ...eval.metrics.label_sets import co_predictions
 from ...eval.protocols.predictions import Predictions

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ...curation.publish import HUB_SPLITS, DatasetCard, dataset_json, fact_of, parquet_bytes
 from ...curation.run import Run
-from ...curation.store import Rows, Store
+from ...curation.stage_rows import Rows
+from ...curation.store import Store
 from ...datasets.kowl.samples import COLUMNS, FEATURE
 from ...datasets.kowl.tables import as_text, increment_table, published_table, recordings
 from ..publish import publish_shards, write_files

@@ -12,9 +12,10 @@ from PIL import Image
 from ...curation.keys import canonical
 from ...curation.registry import BUILT_IN, load_entry
 from ...curation.rows import Reject
+from ...curation.stage_rows import Rows
 from ...curation.stages.transforms import TRANSFORMS
 from ...curation.stages.visual_transforms import our_ranges
-from ...curation.store import Rows, Store
+from ...curation.store import Store
 from ...datasets.features.extract import see_through
 from ...eval.metrics.confusion import top_labels
 from ...eval.protocols.open_world.measures import TOP, predictor_labels

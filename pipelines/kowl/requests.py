@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ...curation.qa.votes import read_votes
 from ...curation.rows import Blob, Rejected
-from ...curation.store import Rows
+from ...curation.stage_rows import Rows
 from ..errors import WrongUse
 
 

@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from ...curation.artifact import Artifact, load_artifact
 from ...curation.local_files import remove, replacing
 from ...curation.rows import Blob, Reject, Rejected, Sifted
-from ...curation.store import Rows, Store, StoreError
+from ...curation.stage_rows import Rows
+from ...curation.store import Store, StoreError
 from ...datasets.kowl.samples import FEATURE
 from ...datasets.reader.features import read_features
 from ...datasets.reader.index import DatasetIndex

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from ...curation.artifact import Artifact
-from ...curation.store import Rows
+from ...curation.stage_rows import Rows
 from ...datasets.reader.index import DatasetIndex
 from ...datasets.two_camera.facts import facts
 from ...datasets.two_camera.rows import TransformPairs, as_pairs

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...curation.rows import REJECTS
-from ...curation.store import Rows, Store
+from ...curation.stage_rows import Rows
+from ...curation.store import Store
 from ...curation.video.frames import unpack_frames
 from ...datasets.roles import ROLES
 from ...datasets.vclimb.facts import facts

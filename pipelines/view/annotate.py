@@ -31,7 +31,7 @@ from ...curation.qa.options import SENSITIVE_ANSWERS, check_options
 from ...curation.qa.rounds import Round, add_to_gold_key, addresses_of, asked_rows, gold_key, gold_questions, images_of
 from ...curation.qa.served import votes_in
 from ...curation.records import JOURNAL
-from ...curation.rows import Blob
+from ...curation.rows import Blob, one_line
 from ...curation.store import StoreError
 from . import annotate_pages as pages
 from .guard import Guard
@@ -123,7 +123,7 @@ class Asking:
         try:
             self.going = self.go_on()
         except Exception as error:  # any error is shown to the requester, and annotators are not disturbed
-            self.going = f"The run ended with an error: {' '.join(str(error).split())[:500]}"
+            self.going = f"The run ended with an error: {one_line(error, 500)}"
 
 
 Answering = Callable[["Asking", Request], Response]

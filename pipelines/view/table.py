@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ...curation.rows import is_array, is_blob
+from ...curation.rows import is_array, is_blob, one_line
 from .query import LONGEST_VALUE, SIMILARITY, Condition, Query, Refused, typed
 
 MOST_DOWNLOADED = 100_000
@@ -84,7 +84,7 @@ class Database:
         except duckdb.OutOfMemoryException:
             raise Refused(f"this needs more than {_MEMORY}: narrow the view, without sorting or grouping") from None
         except duckdb.Error as error:
-            raise Refused(" ".join(str(error).split())[:300]) from error
+            raise Refused(one_line(error, 300)) from error
         finally:
             timer.cancel()
             cursor.close()

@@ -21,9 +21,10 @@ from ...curation.encoders.loading import load_encoder
 from ...curation.encoders.spec import Colours, Conse, EfficientNetLite, EncoderSpec, OpenClip
 from ...curation.extras import lacking
 from ...curation.keys import fingerprint
-from ...curation.rows import Reject, is_array, printable
+from ...curation.rows import Reject, is_array, one_line, printable
+from ...curation.stage_rows import gather_arrays
 from ...curation.stages.topk import TopK
-from ...curation.store import StoreError, gather_arrays
+from ...curation.store import StoreError
 from .query import Refused, one_at_a_time
 from .run_view import NotThere, ShownRun
 
@@ -205,7 +206,7 @@ def encode(vectors: VectorColumn, wanted: str | bytes) -> NDArray[np.float32]:
         except ImportError as error:
             raise Refused(f"the encoder cannot be loaded: {lacking(error) or error}") from error
         except (ValueError, OSError) as error:
-            raise Refused(printable(" ".join(str(error).split())[:400])) from error
+            raise Refused(printable(one_line(error, 400))) from error
 
 
 @functools.lru_cache(maxsize=1)
@@ -264,7 +265,7 @@ def near_groups(vectors: VectorColumn, least: float) -> list[list[int]]:
     except ImportError as error:
         raise Refused(f"comparing vectors: {lacking(error) or error}") from error
     except ValueError as error:
-        raise Refused(" ".join(str(error).split())[:300]) from error
+        raise Refused(one_line(error, 300)) from error
     return sorted(groups.values(), key=lambda each: (-len(each), each))
 
 

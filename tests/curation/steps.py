@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from benchwright.curation.checkpoint import Checkpoint
 from benchwright.curation.rng import rng
 from benchwright.curation.rows import Blob, Reject, Rejected, Shape
-from benchwright.curation.store import Rows
+from benchwright.curation.stage_rows import Rows
 
 
 @dataclass(frozen=True)

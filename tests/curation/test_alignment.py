@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import cv2
 import numpy as np
 import pytest
@@ -14,12 +11,7 @@ from benchwright.curation.stages.alignment import align, fit_homography, mapped,
 from benchwright.curation.stages.colour_chart import find_chart, light, measure_patches, outline, patch_centres
 from benchwright.curation.stages.raw import Linear
 
-pytest.importorskip("pidng", reason="the drawn scenes are those of benchmarks/make_phone_pairs.py, which needs pidng")
-_SPEC = importlib.util.spec_from_file_location(
-    "make_phone_pairs", Path(__file__).resolve().parents[2] / "benchmarks/make_phone_pairs.py"
-)
-phone = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(phone)
+from tests.curation.phone_pairs import phone
 
 WIDTH, HEIGHT = 640, 480
 CORNERS = np.array([[0, 0], [WIDTH - 1, 0], [WIDTH - 1, HEIGHT - 1], [0, HEIGHT - 1]], dtype=float)

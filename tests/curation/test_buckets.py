@@ -17,6 +17,7 @@ from benchwright.curation.keys import where
 from benchwright.curation.parquet import write_parquet
 from benchwright.curation.rows import REJECTS, Sifted
 from benchwright.curation.run import run
+from benchwright.curation.stage_rows import PartInfo, Rows
 from benchwright.curation.stages import reorder
 from benchwright.curation.stages.buckets import (
     Bucketed,
@@ -27,7 +28,7 @@ from benchwright.curation.stages.buckets import (
     divide,
 )
 from benchwright.curation.stages.unique_keys import take_first
-from benchwright.curation.store import PartInfo, Rows, Store
+from benchwright.curation.store import Store
 from benchwright.datasets.yfcc100m.metadata import Photo, pieces, read_metadata
 
 PUBLISHED = Path(__file__).parents[2] / "datasets" / "clear" / "bucket_limits.toml"

@@ -11,8 +11,8 @@ import pytest
 from benchwright.curation.flow import Flow, source, step
 from benchwright.curation.rng import uniform
 from benchwright.curation.run import run
+from benchwright.curation.stage_rows import Rows
 from benchwright.curation.stages.choose import Labelled, choose, class_order
-from benchwright.curation.store import Rows
 
 CLASSES = ("BACKGROUND", "bus", "camera")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import socket
@@ -26,21 +25,11 @@ from benchwright.pipelines.cli import main as cli
 
 from tests.curation import steps
 from tests.curation.test_run import numbers, numbers_flow
+from tests.files import files_of
 
 __all__ = ["numbers"]
 
 distributed = pytest.importorskip("distributed")
-
-SKIPPED = {"made.json", ".lock", ".fingerprints.json", ".witness"}
-
-
-def files_of(out: Path) -> dict[str, str]:
-    """Digest of every file that must be the same in equal runs."""
-    return {
-        str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(out.rglob("*"))
-        if path.is_file() and path.name not in SKIPPED
-    }
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from benchwright.curation.flow import Flow, source, step
 from benchwright.curation.png import stored_png
 from benchwright.curation.rows import Blob
 from benchwright.curation.run import run
+from benchwright.curation.stage_rows import PartInfo, Rows
 from benchwright.curation.stages import near_duplicates, near_pairs
 from benchwright.curation.stages.near_duplicates import (
     DuplicateRule,
@@ -23,7 +24,7 @@ from benchwright.curation.stages.near_duplicates import (
 )
 from benchwright.curation.stages.near_pairs import Stacked, VectorSearch, hash_pairs, vector_pairs
 from benchwright.curation.stages.picture_hash import FramedClip, Picture, hash_clip, hash_picture, picture_hash
-from benchwright.curation.store import PartInfo, Rows, Store
+from benchwright.curation.store import Store
 from PIL import Image, ImageEnhance
 from scipy.sparse.csgraph import connected_components
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from benchwright.curation.qa import mturk
 from benchwright.curation.qa.mturk import (
     FIELD_LIMIT_BYTES,
     Gold,
@@ -28,6 +29,7 @@ from benchwright.curation.qa.mturk import (
 )
 from benchwright.curation.qa.options import Option, answers_to_classes, check_options
 from benchwright.curation.qa.rounds import gold_key
+from benchwright.curation.records import check_records
 from benchwright.curation.rows import Blob
 from benchwright.curation.store import Store, StoreError
 from hypothesis import given
@@ -109,6 +111,24 @@ def test_the_same_export_has_the_same_bytes_and_replaces_an_earlier_one(tmp_path
     export(tmp_path / "a")
     left = sorted(path.name for path in (tmp_path / "a").rglob("*") if path.is_file())
     assert left == ["bucket01.csv", "bucket02.csv", "export.json", "labels.html", "sensitive.html"]
+
+
+def test_an_export_that_was_killed_is_no_problem_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default it is in the folder of the run, and `verify` named each file that the kill had left."""
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mturk, "_replace", killed)
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
+        with pytest.raises(KeyboardInterrupt):
+            export(tmp_path / "qa" / "export")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert list(check_records(tmp_path, {})) == []
+    out = export(tmp_path / "qa" / "export")
+    assert [path.name for path in (tmp_path / "qa").iterdir()] == ["export"]
+    assert all(path.is_file() for path in out.batches)
 
 
 def test_a_folder_of_other_files_is_left_alone(tmp_path: Path) -> None:

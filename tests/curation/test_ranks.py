@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.shard_assignment import assign_shards
+from benchwright.curation.stage_rows import PartInfo, Rows
 from benchwright.curation.stages import buckets, choose, image_sources, ranks, reorder, spill, unique_keys
-from benchwright.curation.store import PartInfo, Rows, Store
+from benchwright.curation.store import Store
 from benchwright.curation.tasks import _shard_bounds
 from benchwright.datasets.clear.samples import place
 from benchwright.datasets.clear.splits import SEEDS, assign_iid_splits, order_stream

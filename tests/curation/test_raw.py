@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import cv2
 import numpy as np
 import pytest
@@ -13,12 +10,7 @@ from benchwright.curation.rows import Reject
 from benchwright.curation.stages import raw
 from benchwright.curation.stages.raw import Bayer, as_uint16, demosaic, read_bayer, read_linear, upright
 
-pytest.importorskip("pidng", reason="pidng writes the DNGs of these tests: pip install benchwright[dev]")
-_SPEC = importlib.util.spec_from_file_location(
-    "make_phone_pairs", Path(__file__).resolve().parents[2] / "benchmarks/make_phone_pairs.py"
-)
-phone = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(phone)
+from tests.curation.phone_pairs import phone
 
 
 def levels(bits=16, height=64, width=96):

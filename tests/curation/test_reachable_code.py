@@ -9,7 +9,6 @@ import importlib.util
 import itertools
 import json
 import os
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -20,6 +19,8 @@ import benchwright
 import pytest
 from benchwright.curation.code_loading import load
 from benchwright.curation.reachable_code import Reached, code_digest, one_look, reached
+
+from tests.files import copy_package
 
 Files = dict[str, str]
 Case = tuple[Files, str, str, str, bool]
@@ -352,10 +353,7 @@ print(sys.modules["benchwright.curation.rows"].__file__, "torch" in sys.modules)
 
 def test_stages_of_clear_are_stale_by_the_code_that_they_reach(tmp_path: Path) -> None:
     """On a copy of the package, which a process that has it on its path imports in place of it."""
-    package = tmp_path / "benchwright"
-    for room in ("curation", "datasets", "training", "eval", "pipelines"):
-        shutil.copytree(ROOT / room, package / room, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "front_door" / "__init__.py", package)
+    package = copy_package(tmp_path)
     edits = [
         (
             "curation/rows.py",

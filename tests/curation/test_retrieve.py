@@ -18,6 +18,7 @@ from benchwright.curation.encoders.spec import Colours
 from benchwright.curation.flow import source, step
 from benchwright.curation.rows import Shape, Sifted
 from benchwright.curation.run import run
+from benchwright.curation.stage_rows import Rows
 from benchwright.curation.stages import nominate, topk
 from benchwright.curation.stages.neighbours import Distinct, Vectors
 from benchwright.curation.stages.nominate import gpu_knn
@@ -25,7 +26,6 @@ from benchwright.curation.stages.retrieval_rule import Nominated, Rule, select
 from benchwright.curation.stages.retrieve import Concept, Retrieved, retrieve, retrieve_by_vectors
 from benchwright.curation.stages.shortage import shortages
 from benchwright.curation.stages.topk import TopK, inner_products
-from benchwright.curation.store import Rows
 
 
 def unit(count: int, width: int, seed: int) -> np.ndarray:

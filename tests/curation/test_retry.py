@@ -12,7 +12,8 @@ from benchwright.curation.store import StoreError
 from benchwright.curation.verify import verify
 
 from tests.curation import steps
-from tests.curation.test_run import files_of, numbers
+from tests.curation.test_run import numbers
+from tests.files import files_of
 
 __all__ = ["numbers"]
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from benchwright.curation.parquet import compact, write_parquet
-from benchwright.curation.store import PartInfo, Rows, Store
+from benchwright.curation.stage_rows import PartInfo, Rows
+from benchwright.curation.store import Store
 
 SCHEMA = pa.schema(
     [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import logging
 import os
@@ -23,19 +22,10 @@ from benchwright.curation.shard_assignment import Placed, assign_shards
 from benchwright.curation.store import Store, StoreError
 
 from tests.curation import steps
+from tests.files import files_of
 
 # Worker processes of a test run cannot import the tests: the steps travel with the tasks, as those of a user's own file do.
 cloudpickle.register_pickle_by_value(steps)
-
-
-def files_of(out: Path) -> dict[str, str]:
-    """Digest of every file that must be the same in equal runs."""
-    skipped = {"made.json", ".lock", ".fingerprints.json", ".witness"}
-    return {
-        str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(out.rglob("*"))
-        if path.is_file() and path.name not in skipped
-    }
 
 
 def numbers_flow(numbers: Path, *, rows_per_part: int = 7, bad: str = "", factor: int = 3, hurry: int = 1) -> Flow:

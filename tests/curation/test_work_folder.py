@@ -14,7 +14,8 @@ from benchwright.curation.flow import Flow, join, rows_of, source, step
 from benchwright.curation.keys import named, work_folder
 from benchwright.curation.parts import StepFailed
 from benchwright.curation.run import run
-from benchwright.curation.store import Rows, Store
+from benchwright.curation.stage_rows import Rows
+from benchwright.curation.store import Store
 
 
 @dataclass(frozen=True)

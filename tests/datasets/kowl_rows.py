@@ -7,7 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 from benchwright.curation.parquet import write_parquet
 from benchwright.curation.rows import Sifted
-from benchwright.curation.store import PartInfo, Rows, Store
+from benchwright.curation.stage_rows import PartInfo, Rows
+from benchwright.curation.store import Store
 
 
 def stored(folder: Path, *tables: pa.Table) -> Rows:

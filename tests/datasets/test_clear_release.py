@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import itertools
 import json
 import os
@@ -17,6 +16,8 @@ import torch
 from benchwright.curation.rows import Blob
 from benchwright.datasets.clear.release import WrittenRelease, write_all_metadata, write_feature_file, write_release
 from benchwright.datasets.clear.splits import SEEDS, released_split
+
+from tests.files import files_of
 
 CLASSES = ("BACKGROUND", "bus", "camera")
 EACH = 10
@@ -44,11 +45,6 @@ def items() -> Iterator[tuple[Mapping[str, Any], bytes]]:
     for bucket in (1, 2):
         for place, (name, number) in enumerate((name, number) for name in CLASSES for number in range(EACH)):
             yield row(bucket, name, number, place), f"image {bucket} {name} {number}".encode()
-
-
-def digests(folder: Path) -> dict[str, str]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def test_readers_find_every_image_with_its_class_and_split(tmp_path: Path) -> None:
@@ -97,7 +93,7 @@ def test_metadata_has_yfcc_names(tmp_path: Path) -> None:
 def test_repeats_and_repairs_give_the_same_bytes(tmp_path: Path) -> None:
     write_release(tmp_path / "a", items(), class_names=CLASSES)
     write_release(tmp_path / "b", itertools.chain(items()), class_names=CLASSES)
-    assert digests(tmp_path / "a") == digests(tmp_path / "b")
+    assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
 
     def breaking() -> Iterator[tuple[Mapping[str, Any], bytes]]:
         yield from itertools.islice(items(), 41)
@@ -107,7 +103,7 @@ def test_repeats_and_repairs_give_the_same_bytes(tmp_path: Path) -> None:
         write_release(tmp_path / "c", breaking(), class_names=CLASSES)
     assert not list((tmp_path / "c").rglob(".tmp-*"))
     write_release(tmp_path / "c", items(), class_names=CLASSES)
-    assert digests(tmp_path / "c") == digests(tmp_path / "a")
+    assert files_of(tmp_path / "c") == files_of(tmp_path / "a")
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:

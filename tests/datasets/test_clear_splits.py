@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from benchwright.curation.flow import source, step
 from benchwright.curation.run import run
-from benchwright.curation.store import Rows
+from benchwright.curation.stage_rows import Rows
 from benchwright.datasets.clear.facts import facts
 from benchwright.datasets.clear.splits import SEEDS, IidSplits, assign_iid_splits, released_permutation, released_split
 

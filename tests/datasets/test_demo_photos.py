@@ -10,12 +10,13 @@ import importlib.util
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from benchwright.datasets.demo_photos.album import FLAWS, AlbumError, load, make_album, sources
 from PIL import Image, UnidentifiedImageError
+
+from tests.files import files_of
 
 if importlib.util.find_spec("skvideo") is None:
     pytest.skip("the extra demo is not installed", allow_module_level=True)
@@ -36,11 +37,6 @@ def rows(album) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def digests(folder: Path) -> dict[str, str]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
 def opened(album, row) -> Image.Image | None:
     try:
         with Image.open(album.photos_dir / row["file"]) as image:
@@ -53,11 +49,11 @@ def opened(album, row) -> Image.Image | None:
 def test_one_seed_gives_the_same_bytes_and_another_gives_others(small, tmp_path):
     """Where an album of another seed, with more photos, was."""
     other = make_album(tmp_path / "album", seed=4, photos=100)
-    kept = digests(other.photos_dir)
+    kept = files_of(other.photos_dir)
     (other.photos_dir / "2009" / "IMG_9999.jpg").write_bytes(b"one more")
     make_album(tmp_path / "album", seed=2, photos=100)
-    assert digests(tmp_path / "album") == digests(small.csv.parent)
-    assert set(kept.values()) & set(digests(small.photos_dir).values()) == {hashlib.sha256().hexdigest()}
+    assert files_of(tmp_path / "album") == files_of(small.csv.parent)
+    assert set(kept.values()) & set(files_of(small.photos_dir).values()) == {hashlib.sha256().hexdigest()}
 
 
 def test_a_foreign_folder_is_left_alone(tmp_path):
@@ -146,7 +142,7 @@ def test_the_command_writes_an_album_and_refuses_a_small_one(small, tmp_path):
     done = subprocess.run([*command, "100"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert f"{100 + sum(FLAWS.values())} files" in done.stdout
-    assert digests(tmp_path / "a") == digests(small.csv.parent)
+    assert files_of(tmp_path / "a") == files_of(small.csv.parent)
     refused = subprocess.run([*command, "99"], capture_output=True, text=True)
     assert refused.returncode == 1
     assert refused.stderr == "demo_photos: photos=99, years=6: an album needs at least 100 photos and 1 year\n"

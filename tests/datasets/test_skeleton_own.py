@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import pickle
 import tracemalloc
@@ -13,13 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from benchwright.curation.rows import Reject, Rejected
-from benchwright.curation.store import Rows
+from benchwright.curation.stage_rows import Rows
 from benchwright.datasets.skeleton.archives import read_npz, read_pyskl
 from benchwright.datasets.skeleton.arrays import read_arrays
 from benchwright.datasets.skeleton.bvh import layout_of_bvh, parse_bvh, positions, sequence_of_bvh
 from benchwright.datasets.skeleton.files import list_class_folders
 from benchwright.datasets.skeleton.layouts import Layout, packaged
 from benchwright.datasets.skeleton.missing import completed, row_of_joints
+from benchwright.datasets.skeleton.own_labels import read_labels
 from benchwright.datasets.skeleton.rows import CompletedRow, InFile, OwnSequence, TensorRow
 from benchwright.datasets.skeleton.splits import select_sequences, split
 from benchwright.datasets.skeleton.tables import TableColumns, read_tables
@@ -280,6 +282,35 @@ def test_a_folder_of_tables_with_labels_and_a_pattern(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("sequence,class, class\na,b,c\n")
     with pytest.raises(ValueError, match=r"table '.*labels\.csv': its header names 'class' twice"):
         read(tmp_path / "t", labels=str(tmp_path / "labels.csv"))
+
+
+def test_labels_are_texts_whatever_the_file_looks_like(tmp_path: Path) -> None:
+    """Spaces in the header made numbers of the values, and a folder's name could make a CSV tab-separated."""
+    folder = tmp_path / "of.tsv.files"
+    folder.mkdir()
+    (folder / "labels.csv").write_text('sequence, class,"side"\ns1,007,\n s2 ,"a, b",test\n')
+    expected = {"s1": {"class": "007"}, "s2": {"class": "a, b", "side": "test"}}
+    assert read_labels(str(folder / "labels.csv")) == expected
+    (tmp_path / "labels.tsv.gz").write_bytes(gzip.compress(b"sequence\tclass\tside\ns1\t007\t\ns2\ta, b\ttest\n"))
+    assert read_labels(str(tmp_path / "labels.tsv.gz")) == expected
+
+
+def test_labels_of_a_parquet_file(tmp_path: Path) -> None:
+    """Other columns are ignored, of whatever type; a small file may claim any amount of memory."""
+    path = tmp_path / "labels.parquet"
+    columns = {"sequence": ["s1", "s2"], "class": [7, None], "side": ["train ", "test"], "joints": [[1], [2, 3]]}
+    pq.write_table(pa.table(columns), path)
+    assert read_labels(str(path)) == {"s1": {"class": "7", "side": "train"}, "s2": {"side": "test"}}
+    pq.write_table(pa.table({"sequence": ["s1"] * 100, "class": ["a" * (1 << 17)] * 100}), path)
+    assert path.stat().st_size < 1 << 19
+    with pytest.raises(ValueError, match=r"the rows of table '.*labels\.parquet' take 131,\d\d\d bytes each, 65,536 at most"):
+        read_labels(str(path))
+    pq.write_table(pa.table({"sequence": ["s1"], "who": ["a"]}), path)
+    with pytest.raises(ValueError, match=r"labels\.parquet' has none of the columns class, camera, performer, side"):
+        read_labels(str(path))
+    pq.write_table(pa.table({"name": ["s1"], "class": ["a"]}), path)
+    with pytest.raises(ValueError, match=r"labels\.parquet' has no column 'sequence' \(source\.labels\)"):
+        read_labels(str(path))
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import re
 import shutil
-from pathlib import Path
 from typing import NamedTuple
 
 import cv2
@@ -41,12 +39,7 @@ from benchwright.eval.metrics.angular import angular_error_deg
 from benchwright.eval.metrics.light_dependence import light_dependence
 from benchwright.pipelines import api
 
-pytest.importorskip("pidng", reason="pidng writes the DNGs of these tests: pip install benchwright[dev]")
-_SPEC = importlib.util.spec_from_file_location(
-    "make_phone_pairs", Path(__file__).resolve().parents[2] / "benchmarks/make_phone_pairs.py"
-)
-phone = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(phone)
+from tests.curation.phone_pairs import phone
 
 NAMES = ("{pair}_CAM_0.*", "{pair}_CAM_1.*")
 SIZE = (1008, 756)

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from benchwright.curation.rows import Sifted
+from benchwright.curation.stage_rows import Rows
 from benchwright.curation.stages import ranks, reorder
-from benchwright.curation.store import Rows
 from benchwright.datasets.iirc.assign import Hierarchy, Shares, assign
 from benchwright.datasets.iirc.tasks import DrawnTasks
 from benchwright.datasets.kinetics.inventory import as_clips

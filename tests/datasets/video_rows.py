@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 from benchwright.curation.rows import Rejected, schema_of
-from benchwright.curation.store import PartInfo, Rows, Store
+from benchwright.curation.stage_rows import PartInfo, Rows
+from benchwright.curation.store import Store
 
 
 class Held(Rows):

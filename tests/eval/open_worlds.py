@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 from benchwright.curation.keys import canonical
 from benchwright.curation.rows import schema_of
-from benchwright.curation.store import PartInfo, Rows, Store
+from benchwright.curation.stage_rows import PartInfo, Rows
+from benchwright.curation.store import Store
 from benchwright.eval.protocols.open_world.measures import measure_open_world
 from benchwright.eval.protocols.open_world.predictions import COLUMNS
 from benchwright.eval.results import RESULTS, Value

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from benchwright.curation.registry import load_name
-from benchwright.curation.store import PartInfo, Rows, Store
+from benchwright.curation.stage_rows import PartInfo, Rows
+from benchwright.curation.store import Store
 from benchwright.eval.metrics.class_incremental import accuracy_curve, backward_forgetting, final_accuracy
 from benchwright.eval.protocols.class_incremental import class_stream, hits, measure_classes
 from benchwright.eval.protocols.predictions import ONE_LABEL, Predictions, columns

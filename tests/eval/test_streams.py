@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from benchwright.curation.store import Rows
+from benchwright.curation.stage_rows import Rows
 from benchwright.eval.protocols.domain_incremental import iid_stream, measure_domains, streaming_stream
 from benchwright.eval.protocols.predictions import Predictions
 from benchwright.eval.protocols.stream_loop import Position, Stream, Test, run_stream

@@ -45,7 +45,7 @@ from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.skeleton.arrays import ArrayFile, list_arrays
 from benchwright.datasets.skeleton.files import joints_from_npy, json_values, sequence_from_json
 from benchwright.datasets.skeleton.ntu_text import parse_skeleton
-from benchwright.datasets.skeleton.own_labels import read_small_table
+from benchwright.datasets.skeleton.own_labels import read_texts
 from benchwright.datasets.two_camera.metadata import read_released_pairs
 from benchwright.datasets.videos.plain import list_csv
 from benchwright.datasets.yfcc100m import lines as yfcc_lines
@@ -326,7 +326,7 @@ def own_list(path: Path) -> None:
 
 
 def own_labels(path: Path) -> None:
-    read_small_table(str(path))
+    list(read_texts(str(path), {"key": "source.labels"}, ["form"]))
 
 
 @pytest.mark.parametrize(

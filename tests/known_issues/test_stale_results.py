@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,8 @@ from pathlib import Path
 import pytest
 from benchwright.pipelines import api
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.files import copy_package
+
 _EDITED = """
 import json, sys
 from benchwright.pipelines import api, experiments
@@ -27,10 +27,7 @@ print(json.dumps({**before, "page": page, "told": told, "left": api.stale(out), 
 
 def edited_package(folder: Path, file: str, old: str, new: str) -> Path:
     """A copy of the package in which one line of one method differs."""
-    package = folder / "benchwright"
-    for name in ("curation", "datasets", "training", "eval", "pipelines"):
-        shutil.copytree(ROOT / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "front_door" / "__init__.py", package)
+    package = copy_package(folder)
     text = (package / file).read_text()
     assert text.count(old) == 1
     (package / file).write_text(text.replace(old, new))

@@ -116,7 +116,7 @@ def test_votes_of_wrong_columns(tmp_path: Path) -> None:
 def test_votes_that_claim_gigabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(votes, "_MAX_BYTES", 1 << 20)
     many = pa.Table.from_pylist([{**VOTE, "key": "k" * 1000}] * 10_000, schema=VOTES)
-    refused(tmp_path / "v.parquet", "more than 1,048,576 bytes of votes", many)
+    refused(tmp_path / "v.parquet", "its votes take more than 1,048,576 bytes", many)
 
 
 _PEAK = """

@@ -15,7 +15,7 @@ from benchwright.curation.flow import Flow, source, step
 from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.rows import Reject, Rejected
 from benchwright.curation.run import run
-from benchwright.curation.store import Rows
+from benchwright.curation.stage_rows import Rows
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -14,8 +18,6 @@ import pytest
 from benchwright.pipelines.cli import main as cli
 
 Cli = Callable[..., "Told"]
-TIMES = {"made.json", ".lock", ".fingerprints.json", ".witness"}
-"""Files that say when and where something was made: all others are the same in equal runs."""
 
 
 class Told(NamedTuple):
@@ -76,10 +78,15 @@ def copy(tiny: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tiny, tmp_path / "copy"))
 
 
-def files_of(out: Path) -> dict[str, str]:
-    """Digest of every file that must be the same in equal runs."""
-    return {
-        str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(out.rglob("*"))
-        if path.is_file() and path.name not in TIMES
-    }
+def kill_at_checkpoint(out: Path, *options: str) -> None:
+    """Start `benchwright train` in another process, and kill it by SIGKILL once a training has a checkpoint."""
+    code = "import sys; from benchwright.pipelines.cli import main; sys.exit(main.call(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "train", str(out), *options]
+    started = subprocess.Popen(command, env={**os.environ, "PYTHONSAFEPATH": "1"}, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not list(out.glob("experiments/stages/*/.work/*/progress.json")):
+        assert started.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(started.pid, signal.SIGKILL)
+    started.wait()

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +13,7 @@ import pyarrow as pa
 import pytest
 import torch
 from benchwright.curation.rows import Sifted
-from benchwright.curation.store import Rows
+from benchwright.curation.stage_rows import Rows
 from benchwright.datasets.clear.unlabelled import place_unlabelled
 from benchwright.datasets.reader.dataset import ShardDataset
 from benchwright.datasets.reader.features import open_features
@@ -26,7 +21,9 @@ from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.pipelines import api, training_results
 from benchwright.pipelines.jobs import job
 
-from .conftest import Cli, files_of
+from tests.files import files_of
+
+from .conftest import Cli, kill_at_checkpoint
 
 MOCO = (
     "pretraining.settings={backbone='small_cnn', width=4, dim=8, epochs=3, batch_size=32, queue=64, batch_norm_splits=4, "
@@ -226,16 +223,7 @@ def test_a_kill_costs_no_byte(bw: Cli, out: Path, tmp_path: Path) -> None:
     """Killed by SIGKILL once it has a checkpoint, it goes on from there to the same weights."""
     made(bw, out, MOCO.replace("epochs=3", "epochs=8"), "pretraining.checkpoint_minutes=0")
     whole = Path(shutil.copytree(out, tmp_path / "whole"))
-    code = "import sys; from benchwright.pipelines.cli import main; sys.exit(main.call(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, "train", str(out), "-p", "pretrain", "-q"]
-    started = subprocess.Popen(command, env={**os.environ, "PYTHONSAFEPATH": "1"}, start_new_session=True)
-    deadline = time.monotonic() + 120
-    while not list(out.glob("experiments/stages/*/.work/*/progress.json")):
-        assert started.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    os.killpg(started.pid, signal.SIGKILL)
-    started.wait()
+    kill_at_checkpoint(out, "-p", "pretrain", "-q")
     assert not (out / "pretrained").exists()
     for each in (out, whole):
         said = bw("train", each, "-p", "pretrain", "-q")

@@ -18,7 +18,8 @@ from benchwright.datasets.clear.facts import facts, published_limits
 from benchwright.pipelines import api
 from PIL import Image
 
-from tests.pipelines.conftest import Cli, files_of
+from tests.files import files_of
+from tests.pipelines.conftest import Cli
 
 SMALL = ["source.count=300"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import os
@@ -27,6 +26,7 @@ from benchwright.pipelines.training_results import results
 from PIL import Image
 
 from tests.datasets import release_by_hand as by_hand
+from tests.files import files_of
 
 from .conftest import Cli
 
@@ -44,11 +44,6 @@ def run(out: Path, config: str, *settings: str) -> pa.Table:
     """The index of the dataset of a run."""
     api.run(api.job("clear", config=config, overrides=[*settings]), str(out))
     return DatasetIndex.open(str(out / "dataset")).table
-
-
-def digests(folder: Path) -> dict[str, str]:
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +87,8 @@ def test_a_release_of_a_release_has_the_same_files(
 ) -> None:
     told = bw("release", back[0], "--to", tmp_path / "again")
     assert told.code == 0, told.err
-    wanted = {name: digest for name, digest in digests(first[1]).items() if not name.startswith("all_metadata/")}
-    assert digests(tmp_path / "again") == wanted
+    wanted = {name: digest for name, digest in files_of(first[1]).items() if not name.startswith("all_metadata/")}
+    assert files_of(tmp_path / "again") == wanted
 
 
 def test_train_and_test_folders_are_written_and_read_back(bw: Cli, first: tuple[Path, Path, pa.Table], tmp_path: Path) -> None:
@@ -116,7 +111,7 @@ def test_train_and_test_folders_are_written_and_read_back(bw: Cli, first: tuple[
     assert [vectors[key].tolist() for key in index["key"].to_pylist()] == values.tolist()
     again = bw("release", tmp_path / "run", "--to", tmp_path / "again", "--layout", "train_test")
     assert again.code == 0
-    assert digests(tmp_path / "again") == digests(tmp_path / "two")
+    assert files_of(tmp_path / "again") == files_of(tmp_path / "two")
     wrong = bw("release", first[0], "--to", tmp_path / "no", "--layout", "train-test")
     assert wrong.code == 2
     assert "did you mean 'train_test'?" in wrong.err

@@ -21,7 +21,8 @@ from benchwright.pipelines.errors import WrongUse
 from benchwright.pipelines.two_camera.config import TwoCameraConfig
 from PIL import Image
 
-from tests.pipelines.conftest import Cli, files_of
+from tests.files import files_of, flip_bit
+from tests.pipelines.conftest import Cli
 
 COMMANDS = [each.name or getattr(each.callback, "__name__", "") for each in cli.app.registered_commands]
 STAGES = [stage.name for stage in api.job("clear", config="tiny").flow("out").ordered()]
@@ -402,7 +403,7 @@ def test_a_salt_is_for_its_owner_alone(tmp_path: Path) -> None:
         (b"class_name,file\nred,b.png\n", "line 2: file 'b.png' not found next to the CSV"),
         (b"class_name,file\nred,../a.png\n", "line 2: file '../a.png' is outside the folder of the CSV"),
         (b"class_name,file\npink,a.png\n", "line 2: class_name 'pink' is not a class of the run"),
-        (b'class_name,file\nred,"a.png\n', "line 2: not readable as CSV"),
+        (b'class_name,file\nred,"a.png\n', "gold.csv, line 2: unexpected end of data"),
         (b"class_name,url\nred,a.png\n", "gold questions need a header with the columns class_name, file"),
         (b"class_name,file,file\nred,a.png,a.png\n", "gold.csv: its header names 'file' twice"),
         (b"class_name,file\n", "no gold questions below the header"),
@@ -885,8 +886,7 @@ def test_verify_of_an_untouched_run(bw: Cli, tiny: Path) -> None:
 )
 def test_verify_sees_one_changed_byte_and_one_lost_file(bw: Cli, copy: Path, pattern: str) -> None:
     path = sorted(copy.glob(pattern))[-1]
-    data = path.read_bytes()
-    path.write_bytes(data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :])
+    flip_bit(path)
     told = bw("verify", copy)
     assert (told.code, told.err) == (1, "")
     assert str(path.relative_to(copy)) in told.out

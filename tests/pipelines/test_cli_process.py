@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 from benchwright.pipelines.catalogue import TITLES
 
-from tests.pipelines.conftest import Cli, files_of
+from tests.files import files_of
+from tests.pipelines.conftest import Cli
 
 COMMAND = [sys.executable, "-P", "-m", "benchwright.pipelines.cli.main"]
 TINY = ["run", "clear", "--config", "tiny", "--out"]

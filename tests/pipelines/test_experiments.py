@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import textwrap
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +14,9 @@ from benchwright.curation.store import StoreError
 from benchwright.pipelines import api, training_costs, training_results
 from benchwright.pipelines.experiments import Diverged
 
-from .conftest import Cli
+from tests.files import flip_bit
+
+from .conftest import Cli, kill_at_checkpoint
 
 METHOD = """
     from benchwright.training.methods.finetune import present
@@ -263,16 +260,7 @@ def test_a_kill_costs_what_the_checkpoint_says(bw: Cli, out: Path, tmp_path: Pat
     made(bw, out, "--set", "baselines.epochs=50")
     whole = Path(shutil.copytree(out, tmp_path / "whole"))
     train = ["--method", "cumulative-scratch", "--protocol", "iid", "-q"]
-    code = "import sys; from benchwright.pipelines.cli import main; sys.exit(main.call(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, "train", str(out), *train]
-    started = subprocess.Popen(command, env={**os.environ, "PYTHONSAFEPATH": "1"}, start_new_session=True)
-    deadline = time.monotonic() + 120
-    while not list(out.glob("experiments/stages/*/.work/*/progress.json")):
-        assert started.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    os.killpg(started.pid, signal.SIGKILL)
-    started.wait()
+    kill_at_checkpoint(out, *train)
     (work,) = out.glob("experiments/stages/*/.work/*/progress.json")
     begun = json.loads(work.read_text())["done"]
     told: list[str] = []
@@ -296,6 +284,6 @@ def test_a_flipped_bit_in_results_is_named(bw: Cli, out: Path) -> None:
         if "_0_" not in str(path.relative_to(out)):  # one seed's stages, and the record of the run
             continue
         good = path.read_bytes()
-        path.write_bytes(good[: len(good) // 2] + bytes([good[len(good) // 2] ^ 4]) + good[len(good) // 2 + 1 :])
+        flip_bit(path)
         assert api.verify(str(out)), path
         path.write_bytes(good)

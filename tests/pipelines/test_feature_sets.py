@@ -26,7 +26,8 @@ from benchwright.pipelines.training_results import finished_trainings
 from benchwright.training.data.pictures import shard_pictures
 
 from tests.datasets.test_feature_networks import moco, torchvision_model
-from tests.pipelines.conftest import Cli, files_of
+from tests.files import files_of
+from tests.pipelines.conftest import Cli
 from tests.pipelines.test_keys_cover_what_runs import Watch, missed
 
 TOY = ("features.toy.encoder={kind='colours'}", "features.toy.stored=float16")

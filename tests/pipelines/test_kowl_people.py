@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pytest
 from benchwright.curation.qa.votes import VOTES, write_votes
 from benchwright.curation.rows import Rejected
-from benchwright.curation.store import Rows
+from benchwright.curation.stage_rows import Rows
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.eval.protocols.open_world.loop import Increment, Setting, SplitSamples, Unanswered, run_open_world
 from benchwright.pipelines import api, outputs

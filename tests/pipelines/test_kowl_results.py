@@ -29,6 +29,8 @@ from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.kowl.stream import read_increments
 from benchwright.pipelines.training_results import results
 
+from tests.files import copy_package
+
 from .pages import faults
 
 Cli = Callable[..., Any]
@@ -211,7 +213,6 @@ def test_features_are_mapped_once_and_by_digest(tiny: Path, tmp_path: Path) -> N
     assert file.stat().st_mtime_ns == stamp
 
 
-ROOT = Path(__file__).resolve().parents[2]
 _EDITED = """
 import json, sys
 import benchwright.training.predictors.evm as edited
@@ -224,12 +225,9 @@ print(json.dumps({**before, "told": told, "after": api.stale(out), "again": api.
 
 
 def test_an_edit_of_a_predictor_trains_it_alone(tiny: Path, tmp_path: Path) -> None:
-    out, package = tmp_path / "run", tmp_path / "edited" / "benchwright"
+    out, package = tmp_path / "run", copy_package(tmp_path / "edited")
     shutil.copytree(tiny, out)
     first = api.train(str(out), methods=["evm", "gmm_finch"], protocols=["1"])
-    for name in ("curation", "datasets", "training", "eval", "pipelines"):
-        shutil.copytree(ROOT / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "front_door" / "__init__.py", package)
     source = package / "training/predictors/evm.py"
     text = source.read_text()
     assert text.count("scores[:, 0] = 1 - ") == 1

@@ -19,8 +19,9 @@ from benchwright.pipelines.sources import SOURCES
 from benchwright.training.baselines import clear, iirc
 from benchwright.training.illuminants.registry import candidates
 
+from tests.files import files_of
 from tests.installed import Install
-from tests.pipelines.conftest import Cli, files_of
+from tests.pipelines.conftest import Cli
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 WORDS = (EXAMPLES / "words.py").read_text()

@@ -11,7 +11,8 @@ import pytest
 from benchwright.pipelines import api
 from PIL import Image
 
-from tests.pipelines.conftest import Cli, files_of
+from tests.files import files_of
+from tests.pipelines.conftest import Cli
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ....curation.nested import flat
-from ....curation.store import Rows
+from ....curation.stage_rows import Rows
 from ...labels import line_label
 from ...metrics.confusion import (
     TASKS,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ....curation.store import Rows
+from ....curation.stage_rows import Rows
 from .predictor import Labels, Probabilities, Uids
 
 COLUMNS = pa.schema(

@@ -1,0 +1,36 @@
+"""Files of runs and of the package: their digests, one changed bit, a copy of the package to be edited."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TIMES = {"made.json", ".lock", ".fingerprints.json", ".witness"}
+"""Files of a run that say when and where something was made: all others are the same in equal runs."""
+
+
+def files_of(folder: Path) -> dict[str, str]:
+    """Digest of every file that must be the same in equal runs, by its path in the folder."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in TIMES
+    }
+
+
+def flip_bit(path: Path) -> None:
+    """Change one bit in the middle of a file."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def copy_package(folder: Path) -> Path:
+    """Copy the package into a folder, for processes that have this on their path; return the copy."""
+    package = folder / "benchwright"
+    for room in ("curation", "datasets", "training", "eval", "pipelines"):
+        shutil.copytree(ROOT / room, package / room, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "front_door" / "__init__.py", package)
+    return package
