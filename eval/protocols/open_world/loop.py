@@ -286,9 +286,7 @@ def see_through(
                 rows = np.flatnonzero(labels != HIDDEN)
                 _extend(experience, increment.train, rows, labels[rows], experience_limit)
             if phase == "post" or t > 0:
-                twin = predictor()
-                twin.restore({name: np.array(value) for name, value in state.items()}, tuple(experience))
-                yield from _predicted(twin, transformed[t], t, phase, transform)
+                yield from _by_twin(predictor, state, experience, transformed[t], t, phase, transform)
 
 
 def _step(
@@ -342,16 +340,29 @@ def _apart(
     t: int,
     phase: str,
 ) -> Iterator[pa.Table]:
-    """The rows of an increment under each transform, predicted by a twin with the predictor's state."""
+    """The rows of an increment under each transform, predicted by a twin of the predictor."""
     if not nuisances:
         return
     if twin is None:
         raise ValueError("nuisances need a copy of the predictor: set the function that makes it")
-    state = {name: np.array(value) for name, value in predictor.state().items()}
+    state = predictor.state()
     for transform, increments in nuisances.items():
-        other = twin()
-        other.restore(state, tuple(experience))
-        yield from _predicted(other, increments[t], t, phase, transform)
+        yield from _by_twin(twin, state, experience, increments[t], t, phase, transform)
+
+
+def _by_twin(
+    make: Callable[[], Predictor],
+    state: LearnedArrays,
+    experience: list[Seen],
+    increment: Increment,
+    t: int,
+    phase: str,
+    transform: str,
+) -> Iterator[pa.Table]:
+    """The rows of an increment under a transform, predicted by a new predictor with a copy of the state."""
+    twin = make()
+    twin.restore({name: np.array(value) for name, value in state.items()}, tuple(experience))
+    yield from _predicted(twin, increment, t, phase, transform)
 
 
 def _predicted(predictor: Predictor, increment: Increment, t: int, phase: str, transform: str = "") -> Iterator[pa.Table]:
