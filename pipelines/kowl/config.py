@@ -6,7 +6,7 @@ import re
 from dataclasses import field
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from ...curation.stages.transforms import TRANSFORMS
 from ...datasets.features.backbones import Backbone
@@ -414,11 +414,29 @@ class KowlConfig:
     )
     ava: AvaLists | None = None
 
+    @field_validator("feature_sets")
+    @classmethod
+    def _other_than_main(cls, sets: dict[str, FeatureSource]) -> dict[str, FeatureSource]:
+        if MAIN in sets:
+            raise ValueError(f"{MAIN!r} is the name of the set of [features]: give this one another")
+        return sets
+
+    @property
+    def sets(self) -> dict[str, FeatureSource]:
+        """All feature sets by name; ``MAIN`` is that of ``[features]``."""
+        return ({} if self.features is None else {MAIN: self.features}) | self.feature_sets
+
 
 MAIN = "features"
 """Name of the set of ``[features]`` next to ``feature_sets``."""
 
 
+def setting_of(name: str) -> str:
+    """Name of the table in the settings with a feature set."""
+    return name if name == MAIN else f"feature_sets.{name}"
+
+
 def stage_apart(name: str, kind: str) -> str:
-    """Name of the stage with the vectors of a feature set ("": the run's own) under a visual transform ("": none)."""
-    return "_".join(filter(None, ["vectors", *(re.sub(r"[^a-z0-9]+", "_", part.lower()) for part in (name, short(kind)))]))
+    """Name of the stage with the vectors of a feature set under a visual transform ("": none)."""
+    parts = ("" if name == MAIN else name, short(kind))
+    return "_".join(filter(None, ["vectors", *(re.sub(r"[^a-z0-9]+", "_", part.lower()) for part in parts)]))

@@ -68,6 +68,7 @@ from .config import (
     TableSource,
     Transforms,
     VideoFeatures,
+    setting_of,
     stage_apart,
 )
 
@@ -129,9 +130,7 @@ def apart(flow: Flow, c: KowlConfig) -> dict[tuple[str, str], Flow]:
     found: dict[tuple[str, str], Flow] = {}
     for number, (name, features) in enumerate(c.feature_sets.items(), 1):
         found[name, ""] = _set_apart(flow, c, features, name, number)
-    for name, features in {"": c.features, **c.feature_sets}.items():
-        if features is None:
-            continue
+    for name, features in c.sets.items():
         for kind in features.nuisances:
             seen = found.get((name, ""), flow) if isinstance(features, DrawnFeatures) else flow
             found[name, kind] = _nuisance(seen, c, features, name, kind)
@@ -261,8 +260,7 @@ def frames_of(c: KowlConfig) -> ExtractedFeatures | None:
 
 
 def _first_of(c: KowlConfig, kind: type[_F], alike: Sequence[str]) -> _F | None:
-    sets = {"features": c.features, **{f"feature_sets.{name}": each for name, each in c.feature_sets.items()}}
-    found = {name: each for name, each in sets.items() if isinstance(each, kind)}
+    found = {setting_of(name): each for name, each in c.sets.items() if isinstance(each, kind)}
     if len({tuple(getattr(each, name) for name in alike) for each in found.values()}) > 1:
         of = next(iter(found.values())).kind
         raise ConfigError(f"{', '.join(found)}: {', '.join(alike)}: expected the same of all features of kind {of!r}")

@@ -26,7 +26,7 @@ from ...eval.report.open_world import density_section
 from ..names import short
 from ..report import ReportedRun, write_page
 from .card import NEEDED, recorded, youtube_ids
-from .config import DrawnFeatures, DrawnLists, ExtractedFeatures, KowlConfig, VideoFeatures
+from .config import MAIN, DrawnFeatures, DrawnLists, ExtractedFeatures, KowlConfig, VideoFeatures
 from .paper import data_differs, has_published_counts, table_1, table_2
 from .people import answers_table
 from .pictures import transformed_clips
@@ -86,10 +86,10 @@ def _notes(config: KowlConfig) -> list[str]:
         "Feedback is SIMULATED: the labels that predictors ask for are those of the lists"
         + (", except in trainings with annotators." if config.evaluation.people else ".")
     )
-    for name, features in {"": config.features, **config.feature_sets}.items():
+    for name, features in config.sets.items():
         if not isinstance(features, ExtractedFeatures | VideoFeatures):
             continue
-        which = f"Features {name}" if name else "Features"
+        which = "Features" if name == MAIN else f"Features {name}"
         if features.backbone.kind == "built_in":
             lines.append(f"{which} come from the built-in backbone, colours and edges: scores say nothing about networks.")
         elif features.backbone.kind == "network" and not features.checkpoint:

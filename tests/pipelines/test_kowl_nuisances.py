@@ -17,6 +17,7 @@ from benchwright.eval.report.blocks import Figure
 from benchwright.eval.report.nuisances import nuisance_sections
 from benchwright.eval.report.open_world import open_world_sections
 from benchwright.pipelines import api
+from benchwright.pipelines.config import ConfigError
 from benchwright.pipelines.kowl.stream import read_increments
 from benchwright.pipelines.training_results import results
 
@@ -124,6 +125,11 @@ def test_feature_sets_stand_side_by_side(drawn: tuple[Path, pl.DataFrame]) -> No
         "visual transform", "gmm_finch, model = features", "gmm_finch, model = second",
     ]  # fmt: skip
     assert api.verify(str(out)) == []
+
+
+def test_no_further_set_has_the_name_of_the_main_one() -> None:
+    with pytest.raises(ConfigError, match=r"'features' is the name of the set of \[features\]: give this one another"):
+        api.job("kowl", config="tiny", overrides=[SECOND.replace("second", "features")])
 
 
 def test_the_papers_seven_lines_are_trained_by_one_command_and_drawn_in_one_plot(tmp_path: Path, bw: Cli) -> None:
