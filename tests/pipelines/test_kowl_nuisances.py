@@ -185,3 +185,4 @@ def test_stored_sets_and_nuisances_want_every_sample(drawn: tuple[Path, pl.DataF
     told = bw(*words, tmp_path / "b", "--set", f"feature_sets={{wide={stored(4, 'plain', 'short')}}}")
     assert told.code == 1
     assert "3 no_feature" in told.err
+    assert "feature_sets.wide.max_rejects" in told.err
