@@ -28,7 +28,7 @@ from ..store import Store
 from .imports import in_order, read_results
 from .mturk import COLUMNS, unguard_formula
 from .mturk_results import LABELS_COLUMN, SENSITIVE_COLUMN
-from .options import Option, classes_to_answers
+from .options import NO, YES, Option, classes_to_answers
 from .rounds import POOL, SIMULATED, ErrorRates, Round, asked_rows, export_questions, questions_of, votes_place
 from .votes import FORMS, write_votes
 
@@ -121,7 +121,7 @@ class _Crowd:
             answer = {LABELS_COLUMN: json.dumps([{"image": {"labels": labels}}])}
         else:
             says_yes = bool(self.sensitive.get(key, False)) != (draws[0] < self.errors.sensitive)
-            answer = {SENSITIVE_COLUMN: "Yes" if says_yes else "No"}
+            answer = {SENSITIVE_COLUMN: YES if says_yes else NO}
         fixed = {
             "HITId": "SIMULATED" + _id(form, key),
             "HITTypeId": "SIMULATED" + _id(form),
