@@ -1,5 +1,9 @@
 """The roles of samples: for training, for validation and for testing."""
 
+from typing import Literal
+
+Role = Literal["train", "val", "test"]
+
 ROLES = ("train", "val", "test")
 """Roles, in the order of the tables."""
 

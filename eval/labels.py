@@ -119,21 +119,26 @@ def told_of_all(lines: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
     return ["model"] if any(len(those) > 1 for those in models.values()) else []
 
 
-def line_label(
-    method: str, settings: Mapping[str, Any], others: Iterable[Mapping[str, Any]], *, always: Sequence[str] = ()
-) -> str:
-    """The method, with the settings needed to distinguish its line from the others: features and model first, digests (cut to
-    12 characters) only if nothing else distinguishes.
+def line_labels(lines: Sequence[tuple[str, Mapping[str, Any]]], *, always: Sequence[str] = ()) -> list[str]:
+    """The label of each line: its method, with the settings needed to distinguish it from the other lines of the method:
+    features and model first, digests (cut to 12 characters) only if nothing else distinguishes.
 
     Args:
-        method: name of the method.
-        settings: settings of the line by dotted name.
-        others: settings of the other lines of the same method.
-        always: settings to show even where no line differs.
+        lines: method, and settings by dotted name, of each line.
+        always: settings to show even where no line differs, in the lines that have them.
 
-    >>> line_label("er", {"memory.size": 200, "seed": 0}, [{"memory.size": 100, "seed": 0}])
-    'er, memory.size = 200'
+    >>> line_labels([("er", {"memory.size": 200, "seed": 0}), ("er", {"memory.size": 100, "seed": 0}), ("ewc", {"seed": 1})])
+    ['er, memory.size = 200', 'er, memory.size = 100', 'ewc']
     """
+    of_method: dict[str, list[Mapping[str, Any]]] = {}
+    for method, settings in lines:
+        of_method.setdefault(method, []).append(settings)
+    return [
+        _label(method, settings, of_method[method], [name for name in always if name in settings]) for method, settings in lines
+    ]
+
+
+def _label(method: str, settings: Mapping[str, Any], others: Sequence[Mapping[str, Any]], always: Sequence[str]) -> str:
     all_of = [settings, *others]
     names = [*always, *_differing(all_of)]
     first = sorted(names, key=lambda name: (any(_is_digest(one.get(name)) for one in all_of), name not in (_LEARNED, "model")))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..curation.nested import flat
 from ..curation.rows import schema_of
-from .labels import LabelledSettings, line_label, told_of_all, unnamed
+from .labels import LabelledSettings, line_labels, told_of_all, unnamed
 
 
 @dataclass(frozen=True)
@@ -185,15 +185,15 @@ def lines(results: pa.Table) -> list[Line]:
     words = [column.dictionary.to_pylist() for column in columns]
     keys = {int(at): tuple(each[code] for each, code in zip(words, codes[at].tolist(), strict=True)) for at in first}
     settings = {key: flat(json.loads(key[3])) for key in keys.values()}
+    labels: dict[tuple[str, ...], str] = {}
+    for protocol in {key[0] for key in settings}:
+        mine = {key: (key[1], values | {"model": key[2]}) for key, values in settings.items() if key[0] == protocol}
+        labels |= zip(mine, line_labels([*mine.values()], always=told_of_all(mine.values())), strict=True)
     found: list[Line] = []
     for at in sorted(keys):
         protocol, method, model, _ = key = keys[at]
-        whole = {other: values | {"model": other[2]} for other, values in settings.items() if other[0] == protocol}
-        rivals = [values for other, values in whole.items() if other[1] == method]
-        always = told_of_all((other[1], values) for other, values in whole.items())
-        label = line_label(method, whole[key], rivals, always=[name for name in always if name in whole[key]])
         rows = results.take(np.flatnonzero(which.ravel() == which.ravel()[at]))
-        found.append(Line(protocol, method, model, settings[key], label, rows))
+        found.append(Line(protocol, method, model, settings[key], labels[key], rows))
     for protocol in dict.fromkeys(line.protocol for line in found):
         mine = [at for at, line in enumerate(found) if line.protocol == protocol]
         for at, apart in zip(mine, unnamed([found[at].labelled for at in mine]), strict=True):

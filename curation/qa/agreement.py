@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .options import NO, YES
 from .votes import QuestionForm, people_of
 
 _MIN_VOTES = 10
@@ -74,7 +75,7 @@ def worker_table(
     right = truth["right"].take(pc.index_in(votes["key"], value_set=truth["key"]))
     agrees, judged = _with_majority(votes["key"], answers, on_labels)
     on_gold, is_right = on_labels & right.is_valid().to_numpy(), _true(pc.equal(answers, right))
-    on_sensitive, is_yes = pc.equal(votes["form"], "sensitive").to_numpy(), _true(pc.equal(answers, "Yes"))
+    on_sensitive, is_yes = pc.equal(votes["form"], "sensitive").to_numpy(), _true(pc.equal(answers, YES))
 
     def count(which: np.ndarray) -> np.ndarray:
         return np.bincount(of[which], minlength=len(workers))
@@ -107,7 +108,7 @@ def worker_table(
 
 def _answers(votes: pa.Table) -> pa.ChunkedArray:
     """``Yes``, ``No``, or the classes chosen, joined by a control character ("" = none)."""
-    yes_no = pc.if_else(pc.fill_null(votes["sensitive"], False), "Yes", "No")
+    yes_no = pc.if_else(pc.fill_null(votes["sensitive"], False), YES, NO)
     return pc.if_else(pc.equal(votes["form"], "labels"), pc.binary_join(votes["labels"], "\x1f"), yes_no)
 
 

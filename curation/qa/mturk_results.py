@@ -26,7 +26,9 @@ from .votes import VOTES
 
 LABELS_COLUMN = "Answer.taskAnswers"
 SENSITIVE_COLUMN = "Answer.image-contains.label"
-_FORMS = {"labels": LABELS_COLUMN, "sensitive": SENSITIVE_COLUMN}
+ANSWER_COLUMNS = {"labels": LABELS_COLUMN, "sensitive": SENSITIVE_COLUMN}
+"""Form -> column of its answers."""
+
 NEEDED = ("AssignmentId", "WorkerId", "AssignmentStatus", "Input.ID", "Input.query")
 
 _COUNTED = ("Approved", "Submitted")
@@ -182,7 +184,7 @@ class _Reader:
         """Withdraw earlier votes of a row's assignment; return whether there were any."""
         assignment = self._assignment(row)
         withdrawn = False
-        for form, column in _FORMS.items():
+        for form, column in ANSWER_COLUMNS.items():
             voter = (self._worker(row), key, form)
             # The worker may have voted on the image in another assignment; the assignment of old votes may be unknown (None).
             if column not in row or voter not in self._voted or self._voted[voter][1] not in (assignment, None):

@@ -14,7 +14,8 @@ LABELS_PROMPT = f"Select one or more elements in this image. Or select '{NONE_OF
 SENSITIVE_PROMPT = "Does this image contain sensitive content (e.g., pornography, abuse, hate speech, etc.)?"
 """Default questions of the two forms, for rounds without their own."""
 
-SENSITIVE_ANSWERS = {"Yes": True, "No": False}
+YES, NO = "Yes", "No"
+SENSITIVE_ANSWERS = {YES: True, NO: False}
 """Answer of the sensitive form -> whether the image is sensitive."""
 
 

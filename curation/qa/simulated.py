@@ -27,8 +27,8 @@ from ..run import Run
 from ..store import Store
 from .imports import in_order, read_results
 from .mturk import COLUMNS, unguard_formula
-from .mturk_results import LABELS_COLUMN, SENSITIVE_COLUMN
-from .options import Option, classes_to_answers
+from .mturk_results import ANSWER_COLUMNS
+from .options import NO, YES, Option, classes_to_answers
 from .rounds import POOL, SIMULATED, ErrorRates, Round, asked_rows, export_questions, questions_of, votes_place
 from .votes import FORMS, write_votes
 
@@ -118,10 +118,10 @@ class _Crowd:
         draws = uniform(self.seed, f"simulated_{form}", (f"{key} {worker} {number}" for number in range(3)))
         if form == "labels":
             labels = self._labels(key, float(draws[0]), float(draws[1]))
-            answer = {LABELS_COLUMN: json.dumps([{"image": {"labels": labels}}])}
+            answer = json.dumps([{"image": {"labels": labels}}])
         else:
             says_yes = bool(self.sensitive.get(key, False)) != (draws[0] < self.errors.sensitive)
-            answer = {SENSITIVE_COLUMN: "Yes" if says_yes else "No"}
+            answer = YES if says_yes else NO
         fixed = {
             "HITId": "SIMULATED" + _id(form, key),
             "HITTypeId": "SIMULATED" + _id(form),
@@ -133,7 +133,7 @@ class _Crowd:
             "AssignmentStatus": "Approved",
             "WorkTimeInSeconds": str(4 + int(20 * draws[2])),
         }
-        return fixed | {f"Input.{name}": line[name] for name in COLUMNS} | answer
+        return fixed | {f"Input.{name}": line[name] for name in COLUMNS} | {ANSWER_COLUMNS[form]: answer}
 
     def _labels(self, key: str, luck: float, pick: float) -> list[str]:
         names = classes_to_answers(self.options)
@@ -157,8 +157,7 @@ def _id(*parts: str) -> str:
 
 
 def _write(path: Path, form: str, rows: Iterator[dict[str, str]]) -> None:
-    answer = LABELS_COLUMN if form == "labels" else SENSITIVE_COLUMN
-    header = [*RESULT_HEADER, *(f"Input.{name}" for name in COLUMNS), answer, "Approve", "Reject"]
+    header = [*RESULT_HEADER, *(f"Input.{name}" for name in COLUMNS), ANSWER_COLUMNS[form], "Approve", "Reject"]
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, header, restval="", quoting=csv.QUOTE_ALL, lineterminator="\n")
         writer.writeheader()

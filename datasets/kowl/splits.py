@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from ...curation.rng import uniform
 from ...curation.rows import Sifted, sift
-from ..roles import ROLES
+from ..roles import ROLES, Role
 
 if TYPE_CHECKING:
     from ...curation.stage_rows import Rows
@@ -37,7 +37,7 @@ class Turn:
 
     release: str
     split: str
-    role: Literal["train", "val", "test"]
+    role: Role
     held_out: float = 0.0
 
     def __post_init__(self) -> None:

@@ -13,12 +13,15 @@ import pyarrow as pa
 from ..kinetics.lists import ID
 from ..roles import ROLES
 
+NEEDED = ("increment", "role", "novel", "label_recent_first")
+"""Columns of samples from which the tables of increments are computed."""
+
 
 def increment_table(samples: pa.Table) -> pa.Table:
     """Table 2 of the paper: classes and samples of every increment, by role.
 
     Args:
-        samples: table with columns ``increment``, ``role``, ``novel``, ``label_recent_first``.
+        samples: table with the columns ``NEEDED``.
 
     Returns:
         One row per increment, int64: ``increment``; ``known_classes``, trained before it (for increment 0, trained in it);
@@ -36,8 +39,7 @@ def increment_table(samples: pa.Table) -> pa.Table:
     >>> increment_table(samples).select(["increment", "known_classes", "novel_classes", "val_novel"]).to_pylist()[1]
     {'increment': 1, 'known_classes': 1, 'novel_classes': 1, 'val_novel': 1}
     """
-    names = ["increment", "role", "novel", "label_recent_first"]
-    frame = pl.DataFrame(pl.from_arrow(samples.select(names)))
+    frame = pl.DataFrame(pl.from_arrow(samples.select(NEEDED)))
     trained = frame.filter(pl.col("role") == "train").group_by("label_recent_first").agg(pl.col("increment").min())
     count = int(frame["increment"].max() or 0) + 1 if frame.height else 0  # pyright: ignore[reportArgumentType]
     first = np.bincount(trained["increment"].to_numpy(), minlength=count)
@@ -90,8 +92,7 @@ def class_density(samples: pa.Table) -> pa.Table:
     >>> table.select(["rank", "label", "samples", "share"]).to_pylist()[0]
     {'rank': 1, 'label': 'juggling', 'samples': 3, 'share': 0.75}
     """
-    names = ["increment", "role", "novel", "label_recent_first"]
-    frame = pl.DataFrame(pl.from_arrow(samples.select(names))).with_columns(pl.col("role").cast(pl.Enum(ROLES)))
+    frame = pl.DataFrame(pl.from_arrow(samples.select(NEEDED))).with_columns(pl.col("role").cast(pl.Enum(ROLES)))
     group = ["increment", "role"]
     counted = frame.group_by(*group, label="label_recent_first").agg(
         samples=pl.len().cast(pl.Int64), novel=pl.col("novel").any()

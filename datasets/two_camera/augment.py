@@ -12,12 +12,13 @@ the set holds more rows. ``same_fold`` draws j only from the picture's own fold.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ...curation.npy import npy_blob
 from ...curation.rng import rng
@@ -32,8 +33,18 @@ TargetLights = Literal["any", "training_folds", "same_fold"]
 CHANGES = ("relight_1", "relight_2")
 """Columns with the matrices, one per camera, row by row, that re-illuminate the pair's pictures with the other light."""
 
+Changes = tuple[NDArray[np.float64], Mapping[tuple[str, str], int]]
+"""Matrices (2, n, 3, 3) for both cameras, and the row for each key of a pair and key of the pair whose light it gets."""
+
 RELIT = ("gt_1", "gt_2", "transform_1to2", "transform_2to1", "transform_chart_1to2", "transform_chart_2to1", *CHANGES)
 _WIDTHS = (3, 3, 9, 9, 9, 9, 9, 9)
+
+
+def changes_in(relit: pa.Table) -> Changes:
+    """How re-illuminated rows change the pictures of their pairs."""
+    matrices = np.stack([numbers(relit[name], 9).reshape(-1, 3, 3) for name in CHANGES])
+    keys = zip(relit["source_key"].to_pylist(), relit["target_key"].to_pylist(), strict=True)
+    return matrices, {pair: row for row, pair in enumerate(keys)}
 
 
 @dataclass(frozen=True)

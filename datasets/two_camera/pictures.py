@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 Chart = Literal["listed", "fixed", "found"]
 MAX_CHART_SPREAD = 0.5
 _RESIDUAL_PX = 3.0
+_FEWEST_PIXELS = 100
 
 
 @dataclass(frozen=True)
@@ -321,8 +322,7 @@ def measure_pictures(row: PairToMeasure, *, preset: TransformPreset, max_conditi
         Reject: ``singular``; ``too_few_pixels``.
     """
     one, two = valid_colours(row.image_1, row.image_2, row.valid, darkest=darkest)
-    if len(one) < 100:
-        raise Reject("too_few_pixels", f"{len(one)} valid pixels, expected at least 100")
+    check_pixels(len(one))
     there, condition_1 = checked_fit(one, two, preset=preset, what="first picture", max_condition=max_condition)
     back, condition_2 = checked_fit(two, one, preset=preset, what="second picture", max_condition=max_condition)
     chart_there = chart_back = None
@@ -341,6 +341,18 @@ def measure_pictures(row: PairToMeasure, *, preset: TransformPreset, max_conditi
         condition_1=condition_1,
         condition_2=condition_2,
     )
+
+
+def check_pixels(count: int) -> None:
+    """Raise ``Reject("too_few_pixels", ...)`` for fewer valid pixels than a transform is fitted to.
+
+    >>> check_pixels(99)
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.rows.Reject: too_few_pixels: 99 valid pixels, expected at least 100
+    """
+    if count < _FEWEST_PIXELS:
+        raise Reject("too_few_pixels", f"{count} valid pixels, expected at least {_FEWEST_PIXELS}")
 
 
 def valid_colours(image_1: Blob, image_2: Blob, valid: Blob, *, darkest: float) -> tuple[np.ndarray, np.ndarray]:

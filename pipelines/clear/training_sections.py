@@ -6,7 +6,7 @@ import dataclasses
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from ...curation.keys import canonical
 from ...curation.verify import DATASET
 from ...datasets.clear.facts import FEATURES, PublishedCell, published_tables
 from ...datasets.reader.index import DatasetIndex
-from ...eval.labels import line_label, unnamed
+from ...eval.labels import line_labels, unnamed
 from ...eval.protocols.domain_incremental import METRICS
 from ...eval.report.blocks import Block, CellValue, Details, Section, Table, Text
 from ...eval.report.figures import common_scale
@@ -165,16 +165,15 @@ def grouped(lines: Sequence[Line], config: ClearConfig, buckets: Sequence[int]) 
     order = [*FEATURES]
     groups: list[MethodLines] = []
     for key in sorted(found, key=lambda key: (first[key[:2]], order.index(key[2]) if key[2] in order else -1)):
-        labelled = tuple(_relabelled(found[key]))
+        labelled = _relabelled(found[key])
         groups.append(MethodLines(*key, labelled, {line.label: _runs(line, buckets) for line in labelled}))
     return groups
 
 
-def _relabelled(lines: Sequence[Line]) -> Iterator[Line]:
+def _relabelled(lines: Sequence[Line]) -> tuple[Line, ...]:
     """The lines with new labels: the method, and settings that distinguish lines of the same method."""
-    for line in lines:
-        rivals = [each.settings for each in lines if each.method == line.method]
-        yield dataclasses.replace(line, label=line_label(line.method, line.settings, rivals))
+    labels = line_labels([(line.method, line.settings) for line in lines])
+    return tuple(dataclasses.replace(line, label=label) for line, label in zip(lines, labels, strict=True))
 
 
 def _runs(line: Line, buckets: Sequence[int]) -> NDArray[np.float64]:
@@ -212,11 +211,8 @@ def _rows(groups: Sequence[MethodLines]) -> list[Row]:
             key = line.method, canonical(own)
             found.setdefault(key, {})[group.protocol, group.features] = line
             settings[key] = own
-    rows: list[Row] = []
-    for key, of in found.items():
-        rivals = [settings[other] for other in found if other[0] == key[0]]
-        rows.append(Row(line_label(key[0], settings[key], rivals), key[0], settings[key], of))
-    return rows
+    told = [(key[0], settings[key]) for key in found]
+    return [Row(label, *own, of) for label, own, of in zip(line_labels(told), told, found.values(), strict=True)]
 
 
 def _of_rows(groups: Sequence[MethodLines]) -> set[str]:

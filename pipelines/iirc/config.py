@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from ...curation.encoders.spec import Colours, EfficientNetLite
 from ...datasets.iirc.assign import Shares
 from ...datasets.iirc.tasks import DrawnTasks
+from ...datasets.iirc.view import Information
 from ...eval.metrics.registry import OF_LABEL_SET_STREAMS
 from ...training.baselines.iirc import paper_methods
 from ...training.methods.registry import METHODS
@@ -191,7 +192,7 @@ class Evaluation:
     dataset: Literal["cifar100", "imagenet"]
     methods: Annotated[list[Annotated[str, OneOf(METHODS, tuple(paper_methods()))]], Field(min_length=1)]
     seeds: Annotated[list[int], Field(min_length=1)]
-    information: Literal["incomplete", "complete"]
+    information: Information
     roles: Annotated[list[Literal["test", "posttask_valid"]], Field(min_length=1)]
     confusion_after: list[Annotated[int, Field(ge=0)]]
     configurations: list[int] | None = None

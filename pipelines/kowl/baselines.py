@@ -28,7 +28,7 @@ from ..experiments import Training
 from ..metrics import with_metrics
 from ..names import settings_for, short
 from ..training_results import FOLDER, dataset_digest, results
-from .config import MAIN, DrawnFeatures, KowlConfig, StoredFeatures, stage_apart
+from .config import MAIN, DrawnFeatures, KowlConfig, StoredFeatures, setting_of, stage_apart
 from .people import by_people, check_people
 from .protocols import BY_PEOPLE, SCORES, START, protocol_of, read_protocol
 from .stream import finished_stage, learn_open_world, measure_nuisance, measure_strata
@@ -59,15 +59,15 @@ def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: I
     measures = {START: {START: Step(measure_start, {})}}
     measures |= {protocol: _measures(config, out) for protocol in asked if protocol != START}
     found: list[Training] = []
-    for of, features in itertools.product(names, ["", *config.feature_sets]):
+    for of, features in itertools.product(names, config.sets):
         name, reference, _ = _predictor(config, of, features)
-        if (features or MAIN) not in settings_for(name, e.sets_of_predictors, [MAIN, *config.feature_sets]):
+        if features not in settings_for(name, e.sets_of_predictors, [*config.sets]):
             continue
         outputs = _outputs(config, features)
         if (outputs is None) == ("outputs" in inspect.signature(load_name(PREDICTORS, reference)).parameters):
             continue
         vectors = _vectors(config, out, features)
-        model = (features or MAIN) if config.feature_sets else ""
+        model = features if config.feature_sets else ""
         for protocol in protocols_of[of]:
             if not _fits(config, protocol, name, reference):
                 continue
@@ -108,7 +108,7 @@ def _of_nuisances(one: Training, vectors: Mapping[str, str], digest: str) -> dic
     given = {name: value for name, value in one.learn.settings.items() if name != "keep_states" and name != "folder"}
     given |= {"training": one.facts(), "digest": digest}
     return {
-        stage_apart("", kind).replace("vectors", "nuisance", 1): Step(
+        stage_apart(MAIN, kind).replace("vectors", "nuisance", 1): Step(
             measure_nuisance,
             {**given, "kind": kind, "vectors": {of: place for of, place in vectors.items() if of in ("", kind)}},
         )
@@ -137,10 +137,9 @@ def _fits(config: KowlConfig, protocol: str, name: str, reference: str) -> bool:
 
 def _outputs(config: KowlConfig, features: str) -> list[str] | None:
     """Names of the outputs of a feature set, if its vectors are outputs of a classifier."""
-    given = config.feature_sets[features] if features else config.features
-    if given is None or isinstance(given, DrawnFeatures) or given.outputs is None:
+    given, place = config.sets[features], setting_of(features)
+    if isinstance(given, DrawnFeatures) or given.outputs is None:
         return None
-    place = f"feature_sets.{features}" if features else "features"
     if not isinstance(given, StoredFeatures) and not given.backbone.classes and given.backbone.kind != "torchscript":
         raise WrongUse(f"{place}.outputs = {given.outputs!r}: the backbone gives features: set {place}.backbone.classes")
     names = read_class_names(read_file(given.outputs))
@@ -151,9 +150,8 @@ def _outputs(config: KowlConfig, features: str) -> list[str] | None:
 
 def _vectors(config: KowlConfig, out: str, features: str) -> dict[str, str]:
     """The stages of a feature set next to the shards, with their digests, for ``learn_open_world``."""
-    given = config.feature_sets[features] if features else config.features
-    assert given is not None
-    stages = {short(kind): stage_apart(features, kind) for kind in [*([""] if features else []), *given.nuisances]}
+    kinds = [*([] if features == MAIN else [""]), *config.sets[features].nuisances]
+    stages = {short(kind): stage_apart(features, kind) for kind in kinds}
     return {kind: f"{stage}:{finished_stage(out, stage).digest}" for kind, stage in stages.items()}
 
 
@@ -167,7 +165,7 @@ def _measures(config: KowlConfig, out: str) -> dict[str, Step]:
     measures = {"whole": Step(measure_open_world, {})}
     if {"stratum_area", "transform"}.intersection(DatasetIndex.open(dataset).table.column_names):
         measures["strata"] = Step(measure_strata, {"dataset": how(dataset), "digest": dataset_digest(out)})
-    if any(each is not None and each.nuisances for each in (config.features, *config.feature_sets.values())):
+    if any(each.nuisances for each in config.sets.values()):
         measures["nuisances"] = Step(measure_nuisances, {})
     return with_metrics(measures, config.evaluation.metrics, OpenWorldPredictions, known=METRICS.only())
 
@@ -204,7 +202,7 @@ def _predictor(config: KowlConfig, name: str, features: str, *, start: bool = Fa
 def _changes(config: KowlConfig, known: str, features: str, start: bool) -> dict[str, Any]:
     """The changes to a predictor in the settings: for every set, for this one, and for protocol ``start``."""
     e, found = config.evaluation, dict[str, Any]()
-    for tables in (e.settings, e.settings_of_sets.get(features or MAIN, {}), *(start_settings(), e.settings_of_start) * start):
+    for tables in (e.settings, e.settings_of_sets.get(features, {}), *(start_settings(), e.settings_of_start) * start):
         found |= settings_for(known, tables, {})
     return found
 
@@ -212,9 +210,10 @@ def _changes(config: KowlConfig, known: str, features: str, start: bool) -> dict
 def check_settings(config: KowlConfig) -> None:
     """Raise ``WrongUse`` if the settings' predictors do not fit, as far as this can be checked before there is a dataset."""
     predictors = config.evaluation.predictors
-    for features in ("", *config.feature_sets):
+    for features in (MAIN, *config.feature_sets):
         for start in (False, True):
             _check_settings(config, [_predictor(config, name, features, start=start)[0] for name in predictors])
+    for features in config.sets:
         _outputs(config, features)
 
 

@@ -7,14 +7,11 @@ from ...curation.run import Run
 from ...curation.stage_rows import Rows
 from ...curation.store import Store
 from ...datasets.kowl.samples import COLUMNS, FEATURE
-from ...datasets.kowl.tables import as_text, increment_table, published_table, recordings
+from ...datasets.kowl.tables import NEEDED, as_text, increment_table, published_table, recordings
 from ..publish import publish_shards, write_files
 from ..user_code import OwnSource
 from .clips import with_clips
 from .config import KowlConfig, TableSource
-
-NEEDED = ("increment", "role", "novel", "label_recent_first")
-"""Columns from which the tables of increments are computed."""
 
 
 def recorded(rows: Rows) -> list[str]:

@@ -32,8 +32,7 @@ FRAME_PX = 256
 
 def with_clips(config: KowlConfig) -> list[ExtractedFeatures | VideoFeatures]:
     """The features of a run whose clips can be viewed."""
-    every = (config.features, *config.feature_sets.values())
-    return [each for each in every if each is not None and (each.kind == "extracted" or each.kind == "videos")]
+    return [each for each in config.sets.values() if each.kind == "extracted" or each.kind == "videos"]
 
 
 def places(features: ExtractedFeatures | VideoFeatures) -> tuple[str, ...]:

@@ -6,15 +6,18 @@ import re
 from dataclasses import field
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from ...curation.stages.transforms import TRANSFORMS
+from ...datasets.ava_kinetics.strata import Count
 from ...datasets.features.backbones import Backbone
 from ...datasets.features.files import FeatureFile
 from ...datasets.kinetics.lists import ID, ListFile
-from ...datasets.kowl.increments import IncrementPreset, Later
+from ...datasets.kowl.increments import IncrementPreset, Later, SampleOrder
 from ...datasets.kowl.own_lists import ListColumns, SplitShares, TableFile
 from ...datasets.kowl.splits import Turn
+from ...datasets.kowl.unify import Normalisation
+from ...datasets.roles import Role
 from ...datasets.videos.inventory import Names
 from ...eval.metrics.registry import METRICS
 from ...training.predictors.registry import PREDICTORS
@@ -110,7 +113,7 @@ class Labels:
 
     releases: Annotated[list[str], Field(min_length=1)]
     renames: dict[str, str]
-    normalise: list[Literal["case", "spaces", "punctuation", "brackets"]] = Field(default_factory=list)
+    normalise: list[Normalisation] = Field(default_factory=list)
     order: Literal["listed", "identity"] = "listed"
 
 
@@ -127,7 +130,7 @@ class Increments:
 
     preset: IncrementPreset
     later: list[Later]
-    order: Literal["as_released", "shuffled", "interleaved"] = "as_released"
+    order: SampleOrder = "as_released"
 
 
 @settings_type
@@ -188,7 +191,7 @@ class Transforms:
 
     kinds: Annotated[tuple[Annotated[str, OneOf(TRANSFORMS)], ...], Field(min_length=1)]
     share: Annotated[float, Field(ge=0, le=1)]
-    roles: Annotated[tuple[Literal["train", "val", "test"], ...], Field(min_length=1)] = ("test",)
+    roles: Annotated[tuple[Role, ...], Field(min_length=1)] = ("test",)
     from_increment: Annotated[int, Field(ge=0)] = 0
 
 
@@ -297,7 +300,7 @@ class AvaLists:
 
     path: Location
     max_rejects: Rejects = 0
-    actions: Literal["different", "all"] = "different"
+    actions: Count = "different"
 
 
 @settings_type
@@ -414,11 +417,29 @@ class KowlConfig:
     )
     ava: AvaLists | None = None
 
+    @field_validator("feature_sets")
+    @classmethod
+    def _other_than_main(cls, sets: dict[str, FeatureSource]) -> dict[str, FeatureSource]:
+        if MAIN in sets:
+            raise ValueError(f"{MAIN!r} is the name of the set of [features]: give this one another")
+        return sets
+
+    @property
+    def sets(self) -> dict[str, FeatureSource]:
+        """All feature sets by name; ``MAIN`` is that of ``[features]``."""
+        return ({} if self.features is None else {MAIN: self.features}) | self.feature_sets
+
 
 MAIN = "features"
 """Name of the set of ``[features]`` next to ``feature_sets``."""
 
 
+def setting_of(name: str) -> str:
+    """Name of the table in the settings with a feature set."""
+    return name if name == MAIN else f"feature_sets.{name}"
+
+
 def stage_apart(name: str, kind: str) -> str:
-    """Name of the stage with the vectors of a feature set ("": the run's own) under a visual transform ("": none)."""
-    return "_".join(filter(None, ["vectors", *(re.sub(r"[^a-z0-9]+", "_", part.lower()) for part in (name, short(kind)))]))
+    """Name of the stage with the vectors of a feature set under a visual transform ("": none)."""
+    parts = ("" if name == MAIN else name, short(kind))
+    return "_".join(filter(None, ["vectors", *(re.sub(r"[^a-z0-9]+", "_", part.lower()) for part in parts)]))

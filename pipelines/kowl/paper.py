@@ -21,7 +21,7 @@ def data_differs(config: KowlConfig, samples: pa.Table) -> str:
     """Why scores on the starting release are not from the paper's samples and features; "" if they may be."""
     if not has_published_counts(config, published_table(increment_table(samples))):
         return "the increments are not those of the paper's Table 1"
-    every = [each for each in (config.features, *config.feature_sets.values()) if each is not None]
+    every = config.sets.values()
     if any(isinstance(each, DrawnFeatures) for each in every):
         return "features are synthetic"
     if any(isinstance(each, ExtractedFeatures | VideoFeatures) and not each.checkpoint for each in every):
@@ -98,7 +98,7 @@ def _row_of(line: Line, config: KowlConfig, digests: Mapping[str, str]) -> tuple
     own = {"predictor": settings, "experience_limit": None}
     variants = [flat(own)]
     if "ann" in line.method:
-        width = next(each.width for each in (config.feature_sets.get(features), config.features) if each is not None)
+        width = config.sets[features].width
         text, released = ann, {**ann, **released_settings()["ann"][backbone]}
         # The text's network and the released one, each with its hidden layer as a number or, if it is that wide, as 0.
         every = [

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...curation.artifact import Artifact, load_artifact, load_run
@@ -43,7 +44,7 @@ def check_people(config: KowlConfig, out: str) -> None:
     if people.address is None and not with_clips(config):
         raise WrongUse("evaluation.people.address: required, since features of this kind have no frames to show")
     if people.address is not None:
-        check_address(people.address, DatasetIndex.open(posixpath.join(out, DATASET)).table.column_names)
+        check_address(people.address, _samples(out).column_names)
 
 
 def by_people(config: KowlConfig, training: Training) -> Training:
@@ -59,7 +60,7 @@ def _before(
 ) -> tuple[Flow, Mapping[str, Any]] | None:
     """Questions and answers, increment by increment; see ``Training.before``."""
     store, name = Store(posixpath.join(out, FOLDER)), one.name(digest)
-    last = pc.max(DatasetIndex.open(posixpath.join(out, DATASET)).table["increment"]).as_py()
+    last = pc.max(_samples(out)["increment"]).as_py()
     flows: list[Flow] = []
     before: dict[str, Any] = {}
     for increment in range(1, int(last) + 1):
@@ -109,7 +110,7 @@ def _asked(out: str) -> Iterator[Artifact]:
 def answers_table(config: KowlConfig, out: str) -> list[list[str | int]]:
     """For every round: its name, the increment, the number of samples asked about, answered, and labelled by a majority; and
     how many of these labels equal those of the lists."""
-    table = DatasetIndex.open(posixpath.join(out, DATASET)).table
+    table = _samples(out)
     truth = dict(zip(table["key"].to_pylist(), table[LABEL].to_pylist(), strict=True))
     store, found = Store(posixpath.join(out, FOLDER)), list[list[str | int]]()
     for asked in rounds_of(config, out):
@@ -123,9 +124,14 @@ def answers_table(config: KowlConfig, out: str) -> list[list[str | int]]:
     return found
 
 
+def _samples(out: str) -> pa.Table:
+    """The samples of the dataset."""
+    return DatasetIndex.open(posixpath.join(out, DATASET)).table
+
+
 def _names(out: str) -> list[str]:
     """All classes of the dataset, which annotators choose from."""
-    return sorted(pc.unique(DatasetIndex.open(posixpath.join(out, DATASET)).table[LABEL]).to_pylist())
+    return sorted(pc.unique(_samples(out)[LABEL]).to_pylist())
 
 
 def _round(asked: Artifact, config: KowlConfig, people: People, classes: list[str]) -> Round:

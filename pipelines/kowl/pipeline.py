@@ -68,6 +68,7 @@ from .config import (
     TableSource,
     Transforms,
     VideoFeatures,
+    setting_of,
     stage_apart,
 )
 
@@ -87,9 +88,9 @@ def plan(c: KowlConfig, out: str) -> Flow:
         flow = _held(flow, _inventory("videos", c.videos, c.source), "with_listed_video", c.videos.means, "no_video")
     videos = videos_of(c)
     if videos is not None:
-        flow = _with_videos(flow, videos)
+        flow = _with_videos(flow, c, videos)
     if (frames := frames_of(c)) is not None:
-        flow = _with_frames(flow, frames)
+        flow = _with_frames(flow, c, frames)
     if isinstance(c.features, StoredFeatures | DrawnFeatures):  # others are extracted once samples have their roles
         flow = _with_features(flow, c, c.features)
     flow = flow.whole("assigned", step(assign_splits, turns=c.turns, seed=c.seed), gives=Assigned, max_rejects=None).whole(
@@ -129,9 +130,7 @@ def apart(flow: Flow, c: KowlConfig) -> dict[tuple[str, str], Flow]:
     found: dict[tuple[str, str], Flow] = {}
     for number, (name, features) in enumerate(c.feature_sets.items(), 1):
         found[name, ""] = _set_apart(flow, c, features, name, number)
-    for name, features in {"": c.features, **c.feature_sets}.items():
-        if features is None:
-            continue
+    for name, features in c.sets.items():
         for kind in features.nuisances:
             seen = found.get((name, ""), flow) if isinstance(features, DrawnFeatures) else flow
             found[name, kind] = _nuisance(seen, c, features, name, kind)
@@ -158,10 +157,9 @@ def _nuisance(flow: Flow, c: KowlConfig, features: FeatureSource, name: str, kin
 
 
 def _attached(flow: Flow, c: KowlConfig, features: StoredFeatures, files: Sequence[FeatureFile], stage: str) -> Flow:
-    stored = _stored(f"stored_{stage}", features, files)
+    stored = _stored(f"stored_{stage}", c, features, files)
     attach = step(attach_features, features=rows_of(stored.last), uid=_named_by(c), column="vector")  # type: ignore[arg-type]
-    budget = Budget(features.max_rejects, "features.max_rejects")
-    return join(stored, flow).whole(stage, attach, gives=WithVector, max_rejects=budget)
+    return join(stored, flow).whole(stage, attach, gives=WithVector, max_rejects=_budget(c, features))
 
 
 def _unified(c: KowlConfig) -> Flow:
@@ -203,7 +201,7 @@ def _listed(c: KowlConfig, s: ListSource | TableSource | OwnSource) -> Flow:
 def _with_features(flow: Flow, c: KowlConfig, features: StoredFeatures | DrawnFeatures) -> Flow:
     if isinstance(features, DrawnFeatures):
         return _drawn(flow, c, features, "centred", "with_feature", c.seed)
-    stored = _stored("stored_features", features, features.files)
+    stored = _stored("stored_features", c, features, features.files)
     attach = step(attach_features, features=rows_of(stored.last), uid=_named_by(c))  # type: ignore[arg-type]
     return join(stored, flow).whole("with_feature", attach, gives=WithFeature, max_rejects=None)
 
@@ -216,7 +214,7 @@ def _drawn(flow: Flow, c: KowlConfig, features: DrawnFeatures, centred: str, sta
     return flow.whole(centred, centres, gives=Centred).each_batch(stage, draw, rows_per_part=_DRAWN_AT_ONCE)
 
 
-def _stored(name: str, features: StoredFeatures, files: Sequence[FeatureFile]) -> Flow:
+def _stored(name: str, c: KowlConfig, features: StoredFeatures, files: Sequence[FeatureFile]) -> Flow:
     only = [path for file in files for path in (file.path, file.ids) if path is not None]
     root = where(features.root, only=[] if "." in only else only)
     return source(
@@ -224,8 +222,19 @@ def _stored(name: str, features: StoredFeatures, files: Sequence[FeatureFile]) -
         step(read_stored_features, root=root, width=features.width, uid_pattern=features.uid_pattern),
         pieces=step(feature_pieces, root=root, files=files),
         gives=StoredFeature,
-        max_rejects=Budget(features.max_rejects, "features.max_rejects"),
+        max_rejects=_budget(c, features),
     )
+
+
+def _budget(
+    c: KowlConfig,
+    features: StoredFeatures | ExtractedFeatures | VideoFeatures,
+    limit: str = "max_rejects",
+    expected: tuple[str, ...] = (),
+) -> Budget:
+    """A limit of a feature set, which the message names as it stands in the settings."""
+    place = next(setting_of(name) for name, each in c.sets.items() if each is features)
+    return Budget(getattr(features, limit), f"{place}.{limit}", expected)
 
 
 def _named_by(c: KowlConfig) -> str:
@@ -233,7 +242,7 @@ def _named_by(c: KowlConfig) -> str:
     return "feature_key" if isinstance(c.source, TableSource) else "key"
 
 
-def _with_frames(flow: Flow, features: ExtractedFeatures) -> Flow:
+def _with_frames(flow: Flow, c: KowlConfig, features: ExtractedFeatures) -> Flow:
     """Reject samples without frames; frames are read from their shards once samples have their roles."""
     root = where(features.root)
     clips = source(
@@ -241,7 +250,7 @@ def _with_frames(flow: Flow, features: ExtractedFeatures) -> Flow:
         step(read_clips, root=root, uid_pattern=features.uid_pattern),
         pieces=step(shards_below, root=root),
         gives=FrameClip,
-        max_rejects=Budget(features.max_rejects, "features.max_rejects"),
+        max_rejects=_budget(c, features),
     )
     attach = step(attach_clips, clips=rows_of(clips.last))  # type: ignore[arg-type]
     return join(clips, flow).whole("with_frames", attach, gives=WithFrames, max_rejects=None)
@@ -261,21 +270,20 @@ def frames_of(c: KowlConfig) -> ExtractedFeatures | None:
 
 
 def _first_of(c: KowlConfig, kind: type[_F], alike: Sequence[str]) -> _F | None:
-    sets = {"features": c.features, **{f"feature_sets.{name}": each for name, each in c.feature_sets.items()}}
-    found = {name: each for name, each in sets.items() if isinstance(each, kind)}
+    found = {setting_of(name): each for name, each in c.sets.items() if isinstance(each, kind)}
     if len({tuple(getattr(each, name) for name in alike) for each in found.values()}) > 1:
         of = next(iter(found.values())).kind
         raise ConfigError(f"{', '.join(found)}: {', '.join(alike)}: expected the same of all features of kind {of!r}")
     return next(iter(found.values()), None)
 
 
-def _with_videos(flow: Flow, features: VideoFeatures) -> Flow:
+def _with_videos(flow: Flow, c: KowlConfig, features: VideoFeatures) -> Flow:
     """Reject samples without a video file."""
-    budget = Budget(features.max_rejects, "features.max_rejects", ("hidden", "not_a_video"))
+    budget = _budget(c, features, expected=("hidden", "not_a_video"))
     files = source("video_files", step(list_videos, root=where(features.root)), gives=VideoFile, max_rejects=budget)
     named = flow.table("named", step(name_clips), gives=NamedClip)
     match = step(match_videos, videos=rows_of("video_files"), names=features.names, bare=features.bare)  # type: ignore[arg-type]
-    missing = Budget(features.max_missing, "features.max_missing")
+    missing = _budget(c, features, "max_missing")
     return join(files, named).whole("with_video_file", match, gives=WithVideo, max_rejects=missing)
 
 
@@ -308,9 +316,7 @@ def _extracted(
     else:
         crop = Crop(features.resize_px, features.side_px, "bilinear")
         extract = step(extract_features, frames=features.frames, crop=crop, **shared)
-    return flow.each_batch(
-        stage, extract, max_rejects=Budget(features.max_rejects, "features.max_rejects"), rows_per_part=_CLIPS_AT_ONCE
-    )
+    return flow.each_batch(stage, extract, max_rejects=_budget(c, features), rows_per_part=_CLIPS_AT_ONCE)
 
 
 def _stratified(flow: Flow, ava: AvaLists) -> Flow:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from ...datasets.kowl.facts import facts
 from ...datasets.kowl.tables import (
     KINDS,
+    NEEDED,
     Recordings,
     class_density,
     increment_table,
@@ -25,8 +26,8 @@ from ...eval.report.flows import Change, flow_chart
 from ...eval.report.open_world import density_section
 from ..names import short
 from ..report import ReportedRun, write_page
-from .card import NEEDED, recorded, youtube_ids
-from .config import DrawnFeatures, DrawnLists, ExtractedFeatures, KowlConfig, VideoFeatures
+from .card import recorded, youtube_ids
+from .config import MAIN, DrawnFeatures, DrawnLists, ExtractedFeatures, KowlConfig, VideoFeatures
 from .paper import data_differs, has_published_counts, table_1, table_2
 from .people import answers_table
 from .pictures import transformed_clips
@@ -86,10 +87,10 @@ def _notes(config: KowlConfig) -> list[str]:
         "Feedback is SIMULATED: the labels that predictors ask for are those of the lists"
         + (", except in trainings with annotators." if config.evaluation.people else ".")
     )
-    for name, features in {"": config.features, **config.feature_sets}.items():
+    for name, features in config.sets.items():
         if not isinstance(features, ExtractedFeatures | VideoFeatures):
             continue
-        which = f"Features {name}" if name else "Features"
+        which = "Features" if name == MAIN else f"Features {name}"
         if features.backbone.kind == "built_in":
             lines.append(f"{which} come from the built-in backbone, colours and edges: scores say nothing about networks.")
         elif features.backbone.kind == "network" and not features.checkpoint:
@@ -155,10 +156,11 @@ def _grouped(changes: pl.DataFrame) -> pl.DataFrame:
 
 def _increments(config: KowlConfig, samples: pa.Table, shared: Recordings) -> Section:
     ours = increment_table(samples)
+    papers = tuple(config.labels.releases) == facts().labels.releases
     blocks: list[Block] = [
         _numbers(published_table(ours), "This run, as in Table 1 (val and test together from increment 1 on)")
     ]
-    if tuple(config.labels.releases) == facts().labels.releases:
+    if papers:
         same = has_published_counts(config, published_table(ours))
         verdict = "This run's table equals the published one." if same else "This run's table differs from the published one."
         blocks += [
@@ -166,7 +168,7 @@ def _increments(config: KowlConfig, samples: pa.Table, shared: Recordings) -> Se
             Text([verdict], tone="good" if same else "plain"),
         ]
     by_role = [_numbers(ours, "This run, val and test separately")]
-    if tuple(config.labels.releases) == facts().labels.releases:
+    if papers:
         about = "Table 2 of the paper; the validation samples of its increments 6 to 10 play the test role, and are under test"
         by_role.append(_numbers(table_2(), about))
     blocks.append(Details("By role, as in Table 2", by_role))

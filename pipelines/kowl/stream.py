@@ -103,7 +103,7 @@ def learn_open_world(
             nuisances={kind: world.seen_through(kind) for kind in vectors if kind},
             twin=world.make,
             answers=world.labels(answers, until=len(world.increments)) if training["protocol"].endswith(BY_PEOPLE) else None,
-            keep=functools.partial(_keep, features, training_name(digest, training)) if keep_states else _forget,
+            keep=functools.partial(_keep, features, training_name(digest, training)) if keep_states else None,
         )
     except ArithmeticError as error:
         yield rejected_training(COLUMNS, error)
@@ -120,10 +120,6 @@ def _keep(experiments: str, training: str, increment: int, state: LearnedArrays,
 
 def _kept_name(training: str, increment: int) -> str:
     return f"states/{training}/increment-{increment:04}.npz"
-
-
-def _forget(increment: int, state: LearnedArrays, labels: np.ndarray) -> None:
-    pass
 
 
 def _kept(experiments: str, training: str, increment: int) -> tuple[LearnedArrays, np.ndarray]:

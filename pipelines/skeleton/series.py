@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ...eval.labels import LabelledSettings, line_label, told_of_all
+from ...eval.labels import LabelledSettings, line_labels, told_of_all
 from ...eval.metrics.order_sensitivity import OrderDifference
 from ...eval.protocols.order_sensitivity import Key, differences
 from ...eval.results import Line
@@ -112,13 +112,12 @@ def series(found: Sequence[Line], without: Callable[[str], bool]) -> list[Series
         key = repr((line.method, sorted(own.items(), key=lambda item: item[0])))
         groups.setdefault(key, []).append(line)
         settings[key] = own
-    made: list[Series] = []
-    always = told_of_all((those[0].method, settings[key]) for key, those in groups.items())
-    for key, those in groups.items():
-        rivals = [settings[other] for other, lines_of in groups.items() if lines_of[0].method == those[0].method]
-        label = line_label(those[0].method, settings[key], rivals, always=always)
-        made.append(Series(those[0].method, label, tuple(those), settings[key]))
-    return made
+    told = [(those[0].method, settings[key]) for key, those in groups.items()]
+    labels = line_labels(told, always=told_of_all(told))
+    return [
+        Series(method, label, tuple(those), own)
+        for (method, own), label, those in zip(told, labels, groups.values(), strict=True)
+    ]
 
 
 def depends_on_orders(line: Line) -> bool:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from ...datasets.two_camera.transforms import TransformPreset
 from ...eval.metrics.registry import METRICS
 from ...training.illuminants.registry import ESTIMATORS, candidates
 from ...training.two_camera.shapes import ActivationName
@@ -191,7 +192,7 @@ class Transform:
         darkest: pixels whose R + G + B is at or below this share of full scale in either camera are ignored.
     """
 
-    preset: Literal["weighted", "as_released", "as_written"] = "weighted"
+    preset: TransformPreset = "weighted"
     max_condition: Annotated[float, Field(gt=1)] = 1e4
     darkest: Annotated[float, Field(ge=0)] = 0.0
 

@@ -14,7 +14,7 @@ from ...curation.rows import Reject
 from ...curation.stages.alignment import align as aligned_pictures
 from ...curation.stages.alignment import check_one_scene
 from ...curation.stages.raw import SATURATED, Demosaic, Linear, read_linear, upright
-from ...datasets.two_camera.pictures import homography_of
+from ...datasets.two_camera.pictures import check_pixels, homography_of
 from ...datasets.two_camera.quasi_real import read_png
 from ...datasets.two_camera.transforms import NUMBERS, checked_fit
 from ...eval.report.blocks import ImageGrid, Report, Section, Table, Text, Thumb
@@ -25,7 +25,6 @@ from .looks import png, white_level
 
 Align = Literal["training", "pair", "none"]
 
-FEWEST_PIXELS = 100
 _BESIDE = 0.01  # share of the training range: without its chart, a training pair has a T that differs by about as much
 _WIDE_PX, _BESIDE_PX = 640, 460
 
@@ -109,8 +108,7 @@ def estimate(
         views, usable = (seen.image_1.astype(np.float64), seen.image_2.astype(np.float64)), seen.valid
         bright = np.minimum(*(view.sum(axis=2) for view in views)) > facts.transform.darkest
         keep = usable & bright
-        if keep.sum() < FEWEST_PIXELS:
-            raise Reject("too_few_pixels", f"{int(keep.sum())} valid pixels, expected at least {FEWEST_PIXELS}")
+        check_pixels(int(keep.sum()))
         ordered = views if facts.direction == "1to2" else views[::-1]
         T, condition = checked_fit(
             *(np.clip(view[keep], 0, 1) for view in ordered),

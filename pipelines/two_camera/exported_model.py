@@ -10,6 +10,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from ...curation.stages.alignment import LEAST_AGREEMENT
 from ...curation.stages.raw import Demosaic
+from ...eval.protocols.cross_validation import Direction
 from ...training.two_camera.onnx_run import OnnxNetwork
 from ..settings_type import settings_type
 from .config import Transform
@@ -61,7 +62,7 @@ class Model:
     network: str
     shape: str
     networks: int
-    direction: Literal["1to2", "2to1"]
+    direction: Direction
     transform: Transform
     reading: Reading | None
     low: Nine

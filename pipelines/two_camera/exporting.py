@@ -19,6 +19,7 @@ import torch
 from ...curation.artifact import load_artifact, load_run
 from ...curation.local_files import write_whole
 from ...curation.rng import rng
+from ...curation.stages.raw import SATURATED
 from ...curation.store import Store
 from ...curation.verify import DATASET
 from ...datasets.two_camera.facts import STATISTICS
@@ -266,7 +267,7 @@ def _reading(config: TwoCameraConfig, out: str) -> Reading | None:
         return Reading(source.factor, source.demosaic, source.saturated, homographies, source.least_agreement)
     if isinstance(source, QuasiReal):
         return Reading(source.factor, "bin2", source.saturated, {})
-    return Reading(1, "bilinear", 0.98, {}) if isinstance(source, OwnSource) else None
+    return Reading(1, "bilinear", SATURATED, {}) if isinstance(source, OwnSource) else None
 
 
 def _measured(data: bytes, learned: _Learned, X: np.ndarray) -> bytes:

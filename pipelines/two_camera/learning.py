@@ -15,9 +15,9 @@ from ...curation.rows import Sifted
 from ...datasets.reader.features import read_features
 from ...datasets.reader.index import DatasetIndex
 from ...datasets.reader.samples import Samples
-from ...datasets.two_camera.augment import CHANGES
+from ...datasets.two_camera.augment import Changes, changes_in
 from ...datasets.two_camera.folds import no_pictures
-from ...datasets.two_camera.rows import TransformPairs, as_pairs, numbers
+from ...datasets.two_camera.rows import TransformPairs, as_pairs
 from ...datasets.two_camera.samples import IMAGES, VALID
 from ...eval.protocols.cross_validation import (
     ESTIMATES,
@@ -32,9 +32,6 @@ from ...training.illuminants.pictures import LinearPictures
 from ...training.two_camera.reillumination import reilluminated
 from ..experiments import LOGGER, rejected_training, told
 from ..training_results import NOT_FITTED
-
-Changes = tuple[NDArray[np.float64], Mapping[tuple[str, str], int]]
-"""Matrices (2, n, 3, 3) for both cameras, and the row for each key of a pair and key of the pair whose light it gets."""
 
 
 def learn_folds(
@@ -125,10 +122,7 @@ def read_pairs(url: str) -> TransformPairs:
 @functools.lru_cache(maxsize=1)
 def changes_of(dataset: str, digest: str) -> Changes:
     """How re-illuminated rows change the pictures of their pairs; ``digest`` identifies the content."""
-    index = DatasetIndex.open(dataset, where={"original": False})
-    matrices = [numbers(index.table[name], 9).reshape(-1, 3, 3) for name in CHANGES]
-    keys = zip(index.table["source_key"].to_pylist(), index.table["target_key"].to_pylist(), strict=True)
-    return np.stack(matrices), {pair: row for row, pair in enumerate(keys)}
+    return changes_in(DatasetIndex.open(dataset, where={"original": False}).table)
 
 
 @functools.lru_cache(maxsize=1)

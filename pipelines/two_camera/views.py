@@ -11,8 +11,8 @@ import pyarrow as pa
 from ...curation.stages.raw import upright
 from ...datasets.reader.index import DatasetIndex
 from ...datasets.reader.samples import Samples
-from ...datasets.two_camera.augment import CHANGES
-from ...datasets.two_camera.rows import TransformPairs, numbers
+from ...datasets.two_camera.augment import changes_in
+from ...datasets.two_camera.rows import TransformPairs
 from ...datasets.two_camera.samples import IMAGES, VALID
 from ...eval.metrics.angular import angular_error_deg
 from ...eval.protocols.cross_validation import AVERAGE, Estimates
@@ -136,15 +136,13 @@ def relit_section(pictures: Pictures, pairs: TransformPairs, relit: pa.Table) ->
         pairs: the measured pairs, in the same order.
         relit: the re-illuminated rows.
     """
-    keys = zip(relit["source_key"].to_pylist(), relit["target_key"].to_pylist(), strict=True)
-    of = {pair: row for row, pair in enumerate(keys)}
+    matrices, of = changes_in(relit)
     at = {key: row for row, key in enumerate(pairs.key.tolist())}
     both = [(at[one], at[other]) for one, other in of if one < other and (other, one) in of]
     if not both or not pictures.there:
         return []
     one, other = both[int(angular_error_deg(*(pairs.gt_1[list(rows)] for rows in zip(*both, strict=True))).argmax())]
     names = [str(pairs.name[row]) for row in (one, other)]
-    matrices = [numbers(relit[name], 9).reshape(-1, 3, 3) for name in CHANGES]
     seen = [pictures.read(row) for row in (one, other)]
     rows: list[tuple[str, list[Thumb]]] = []
     for camera, (which, change) in enumerate(zip(("first camera", "second camera"), matrices, strict=True)):

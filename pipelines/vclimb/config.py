@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, field_validator
 
 from ...datasets.kinetics.lists import ID, ListFile
+from ...datasets.roles import Role
 from ...datasets.vclimb.splits import OnLostRole, RoleRule
 from ...eval.metrics.registry import OF_STREAMS
 from ...training.baselines.vclimb import CONSISTENT, GROUPS
@@ -18,8 +19,6 @@ from ..near_duplicates import NearDuplicates
 from ..settings_type import settings_type
 from ..sources import SOURCES
 from ..user_code import OwnSource
-
-Role = Literal["train", "val", "test"]
 
 
 @settings_type

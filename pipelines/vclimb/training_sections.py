@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ...datasets.vclimb.facts import facts
-from ...eval.labels import line_label
+from ...eval.labels import line_labels
 from ...eval.report.blocks import Block, CellValue, Details, Section, Table, Text
 from ...eval.report.dots import dot_chart
 from ...eval.report.trainings import (
@@ -77,9 +77,9 @@ def memories_section(protocols: Mapping[str, Sequence[Line]]) -> list[Section]:
     every = [line for lines in protocols.values() for line in lines]
     settings = [{name: value for name, value in line.labelled[2].items() if name != "memory.frames"} for line in every]
     found: dict[tuple[str, str], Line] = {}
-    for line, own in zip(every, settings, strict=True):
-        rivals = [those for other, those in zip(every, settings, strict=True) if other.method == line.method]
-        label, protocol = line_label(line.method, own, rivals), line.protocol if last_held(line) is not None else ""
+    labels = line_labels([(line.method, own) for line, own in zip(every, settings, strict=True)])
+    for line, own, label in zip(every, settings, labels, strict=True):
+        protocol = line.protocol if last_held(line) is not None else ""
         told = f"{label}, {protocol.removeprefix('frames ')} frames" if protocol else label
         found.setdefault((label, protocol), dataclasses.replace(line, label=told, settings=own))
     together = [found[key] for key in sorted(found, key=lambda key: (key[0], _place(key[1])))]

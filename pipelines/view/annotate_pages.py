@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...curation.qa.desk import Desk
-from ...curation.qa.options import LABELS_PROMPT, NONE_OF_THE_ABOVE, SENSITIVE_PROMPT
+from ...curation.qa.options import LABELS_PROMPT, NO, NONE_OF_THE_ABOVE, SENSITIVE_PROMPT, YES
 from ...curation.qa.served import Answer, Answers
 from ...eval.report.blocks import Block, Card, Cards, Cell, CellValue, Section, Table, Text
 from ...eval.report.html import filled
@@ -239,7 +239,7 @@ def decide_page(desk: Desk, *, address: Callable[[str], str], key: str = "", aft
         {
             "name": name,
             "labels": ", ".join(stands[key].labels or ()) or NONE_OF_THE_ABOVE,
-            "sensitive": "Yes" if stands[key].sensitive else "No",
+            "sensitive": YES if stands[key].sensitive else NO,
         }
         for name, stands in answers.stands.items()
         if name and key in stands

@@ -305,6 +305,27 @@ def test_a_predictor_that_learns_nothing_measures_the_same_before_and_after_feed
     assert found[f"{FROM_START}{name}"] > found[name] + 0.2  # what was shown as the figure after feedback
 
 
+class Drifting(Spy):
+    """Each prediction changes the arrays of its state in place."""
+
+    def predict(self, uid: Any, X: Any) -> Any:
+        found = super().predict(uid, X)
+        self.share /= 2
+        self.share[0] += 0.5
+        return found
+
+
+def test_what_is_learned_from_one_transform_is_not_known_for_the_next(tmp_path: Path):
+    increments, classes = world(increments=1, rows=12)
+    seen = {"rotation": increments, "noise": increments}
+    setting = Setting(1.0)
+    tables = run_open_world(Drifting(), increments, classes, setting=setting, folder=tmp_path, nuisances=seen, twin=Drifting)
+    found: dict[str, list[list[float]]] = {}
+    for part in OpenWorldPredictions(rows_of(tables)).transformed():
+        found.setdefault(part.transform, []).append(part.probabilities[0].tolist())
+    assert found["rotation"] == found["noise"]
+
+
 def test_phases_come_in_their_order(tmp_path: Path):
     spy = Spy()
     run_spy(spy, tmp_path, world(increments=1, rows=12), 0.5)

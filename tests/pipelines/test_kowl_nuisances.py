@@ -17,6 +17,7 @@ from benchwright.eval.report.blocks import Figure
 from benchwright.eval.report.nuisances import nuisance_sections
 from benchwright.eval.report.open_world import open_world_sections
 from benchwright.pipelines import api
+from benchwright.pipelines.config import ConfigError
 from benchwright.pipelines.kowl.stream import read_increments
 from benchwright.pipelines.training_results import results
 
@@ -126,6 +127,11 @@ def test_feature_sets_stand_side_by_side(drawn: tuple[Path, pl.DataFrame]) -> No
     assert api.verify(str(out)) == []
 
 
+def test_no_further_set_has_the_name_of_the_main_one() -> None:
+    with pytest.raises(ConfigError, match=r"'features' is the name of the set of \[features\]: give this one another"):
+        api.job("kowl", config="tiny", overrides=[SECOND.replace("second", "features")])
+
+
 def test_the_papers_seven_lines_are_trained_by_one_command_and_drawn_in_one_plot(tmp_path: Path, bw: Cli) -> None:
     """ANN on both feature sets with none and all of the labels, GMM-FINCH on one of them with none, half and all."""
     out = tmp_path / "run"
@@ -179,3 +185,4 @@ def test_stored_sets_and_nuisances_want_every_sample(drawn: tuple[Path, pl.DataF
     told = bw(*words, tmp_path / "b", "--set", f"feature_sets={{wide={stored(4, 'plain', 'short')}}}")
     assert told.code == 1
     assert "3 no_feature" in told.err
+    assert "feature_sets.wide.max_rejects" in told.err

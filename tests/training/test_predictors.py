@@ -219,6 +219,8 @@ def test_settings_are_checked_by_name_and_value():
         ("gmm_finch", {"epsilon": 0.0}, "epsilon 0.0"),
         ("gmm_finch", {"dtype": "float16"}, "'float16'"),
         ("gmm_finch", {"shrinkage": "some"}, "'some'"),
+        ("gmm_finch", {"distance": "l1"}, "'l1'"),
+        ("ann", {"threshold_when": "last_fit"}, "'last_fit'"),
         ("evm", {"tail_size": 1}, "tail_size >= 2"),
         ("evm", {"fit": "high"}, "'high'"),
     ]:

@@ -10,7 +10,7 @@ follows the text: the quantile of the largest softmax over increment 0's validat
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ...curation.encoders.one_thread import one_thread
+from ...curation.registry import check_values
 from ..core.determinism import generator
 from ..core.schedule import Adam
 from ..models.classifier import dropped
@@ -32,12 +33,13 @@ from .predictor import (
     Request,
     Seen,
     Uids,
-    check_request,
     gather,
     in_order_of,
     labelled_rows,
     set_unknown,
 )
+
+_BLOCK = 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,13 +69,11 @@ class AnnSetting:
     request: Request
 
     def __post_init__(self) -> None:
+        check_values(AnnSetting, vars(self))
         if min(self.hidden + 1, self.epochs, self.batch_size, self.least_steps) < 1 or not self.learning_rate > 0:
             raise ValueError(f"{self}: epochs, batch_size, least_steps and learning_rate must be positive, hidden at least 0")
         if not 0 <= self.dropout < 1 or not 0 <= self.validation_error <= 1:
             raise ValueError(f"dropout {self.dropout}, validation_error {self.validation_error}: in [0, 1) and [0, 1]")
-        if self.threshold_when not in ("first_fit", "each_fit"):
-            raise ValueError(f"threshold_when {self.threshold_when!r}: 'first_fit' or 'each_fit'")
-        check_request(self.request)
 
 
 class Ann:
@@ -183,28 +183,26 @@ class Ann:
         self._output = affine(self._hidden.out_features, 1 + len(classes), init).to(self._device)
         self._classes = classes
 
-    @torch.no_grad()
-    def hidden(self, X: Features, batch_size: int = 4096) -> Features:
+    def hidden(self, X: Features) -> Features:
         """Output of the hidden layer for features, (n, hidden)."""
         layer = self._layers()[0]
-        found = np.empty((len(X), layer.out_features), dtype=np.float32)
-        with one_thread():
-            for start in range(0, len(X), batch_size):
-                block = torch.from_numpy(np.array(X[start : start + batch_size])).to(self._device)
-                found[start : start + len(block)] = nn.functional.leaky_relu(layer(block)).cpu().numpy()
-        return found
+        return self._in_blocks(X, lambda block: nn.functional.leaky_relu(layer(block)), layer.out_features)
 
     def _logits(self, X: torch.Tensor, masks: torch.Generator | None = None) -> torch.Tensor:
         hidden, output = self._layers()
         return output(nn.functional.leaky_relu(dropped(hidden(X), self._setting.dropout, masks)))
 
+    def _softmax(self, X: Features) -> Probabilities:
+        return self._in_blocks(X, lambda block: self._logits(block).softmax(1), 1 + len(self._classes))
+
     @torch.no_grad()
-    def _softmax(self, X: Features, batch_size: int = 4096) -> Probabilities:
-        found = np.empty((len(X), 1 + len(self._classes)), dtype=np.float32)
+    def _in_blocks(self, X: Features, function: Callable[[torch.Tensor], torch.Tensor], width: int) -> NDArray[np.float32]:
+        """A function of rows, (n, width), computed block by block."""
+        found = np.empty((len(X), width), dtype=np.float32)
         with one_thread():
-            for start in range(0, len(X), batch_size):
-                block = torch.from_numpy(np.array(X[start : start + batch_size])).to(self._device)
-                found[start : start + len(block)] = self._logits(block).softmax(1).cpu().numpy()
+            for start in range(0, len(X), _BLOCK):
+                block = torch.from_numpy(np.array(X[start : start + _BLOCK])).to(self._device)
+                found[start : start + len(block)] = function(block).cpu().numpy()
         return found
 
     def _find_threshold(self, validation: Seen) -> float:

@@ -25,6 +25,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...curation.encoders.one_thread import one_thread
+from ...curation.registry import check_values
 from ..core.exemplars import rows_by_class
 from .predictor import (
     UNKNOWN,
@@ -34,7 +35,6 @@ from .predictor import (
     Request,
     Seen,
     Uids,
-    check_request,
     gather,
     in_order_of,
     labelled_rows,
@@ -68,13 +68,11 @@ class EvmSetting:
     request: Request
 
     def __post_init__(self) -> None:
+        check_values(EvmSetting, vars(self))
         if self.tail_size < 2 or not 0 < self.cover_threshold <= 1 or not self.distance_multiplier > 0:
             raise ValueError(f"{self}: tail_size >= 2, cover_threshold in (0, 1] and a positive distance_multiplier are needed")
         if not 0 < self.tail_share <= 1:
             raise ValueError(f"tail_share {self.tail_share}: in (0, 1]")
-        if self.fit not in ("as_released", "as_written"):
-            raise ValueError(f"fit {self.fit!r}: 'as_released' or 'as_written'")
-        check_request(self.request)
 
 
 class Evm:

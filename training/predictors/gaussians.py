@@ -35,6 +35,9 @@ class Mixture:
         return len(self.mean)
 
 
+FIELDS = tuple(field.name for field in dataclasses.fields(Mixture))
+
+
 def fit_mixture(
     X: Features, clusters: Labels, *, epsilon: float, shrinkage: Shrinkage = "none", dtype: torch.dtype, device: str
 ) -> Mixture:
@@ -97,7 +100,7 @@ def _gaussian(mean: Tensor, covariance: Tensor, epsilon: float) -> tuple[Tensor,
 
 def joined(mixtures: Sequence[Mixture]) -> Mixture:
     """Concatenate the components of all mixtures."""
-    return Mixture(*(torch.cat([getattr(m, name) for m in mixtures]) for name in ("mean", "whiten", "log_scale")))
+    return Mixture(*(torch.cat([getattr(m, name) for m in mixtures]) for name in FIELDS))
 
 
 def component_log_densities(X: Features, components: Mixture, *, batch_size: int = 256, width: int = 1024) -> Tensor:

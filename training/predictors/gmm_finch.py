@@ -19,9 +19,10 @@ import torch
 from numpy.typing import NDArray
 
 from ...curation.encoders.one_thread import one_thread
+from ...curation.registry import check_values
 from ..core.exemplars import rows_by_class
 from .finch import Distance, finch
-from .gaussians import Mixture, Shrinkage, component_log_densities, fit_mixture, joined, mixture_log_densities
+from .gaussians import FIELDS, Mixture, Shrinkage, component_log_densities, fit_mixture, joined, mixture_log_densities
 from .predictor import (
     UNKNOWN,
     Features,
@@ -30,7 +31,6 @@ from .predictor import (
     Request,
     Seen,
     Uids,
-    check_request,
     gather,
     in_order_of,
     labelled_rows,
@@ -64,13 +64,9 @@ class GmmFinchSetting:
     recognise: bool
 
     def __post_init__(self) -> None:
+        check_values(GmmFinchSetting, vars(self))
         if not 0 <= self.min_error_tol <= 1 or not self.epsilon > 0:
             raise ValueError(f"min_error_tol {self.min_error_tol}, epsilon {self.epsilon}: in [0, 1], and positive")
-        if self.dtype not in _DTYPES:
-            raise ValueError(f"dtype {self.dtype!r}: one of {', '.join(_DTYPES)}")
-        if self.shrinkage not in ("none", "oas"):
-            raise ValueError(f"shrinkage {self.shrinkage!r}: 'none' or 'oas'")
-        check_request(self.request)
 
 
 class GmmFinch:
@@ -175,7 +171,7 @@ class GmmFinch:
     def restore(self, state: Mapping[str, NDArray[Any]], experience: Sequence[Seen]) -> None:
         """Resume from a result of ``state``."""
         classes, sizes = state["classes"].tolist(), state["components"].tolist()
-        parts = zip(*(torch.from_numpy(state[f"known_{name}"]).to(self._device).split(sizes) for name in _FIELDS), strict=True)
+        parts = zip(*(torch.from_numpy(state[f"known_{name}"]).to(self._device).split(sizes) for name in FIELDS), strict=True)
         self._mixtures = {label: Mixture(*part) for label, part in zip(classes, parts, strict=True)}
         self._fitted_on = dict(zip(classes, state["fitted_on"].tolist(), strict=True))
         self.threshold = float(state["threshold"])
@@ -184,7 +180,7 @@ class GmmFinch:
         self._pool = dict(zip(state["pool_uid"].tolist(), state["pool_X"], strict=True))
         self._clusters = None
         if "unknown_mean" in state:
-            self._clusters = Mixture(*(torch.from_numpy(state[f"unknown_{name}"]).to(self._device) for name in _FIELDS))
+            self._clusters = Mixture(*(torch.from_numpy(state[f"unknown_{name}"]).to(self._device) for name in FIELDS))
 
     def _fit(self, X: Features, clusters: Labels) -> Mixture:
         setting = self._setting
@@ -265,11 +261,8 @@ class GmmFinch:
         self._next_cluster += len(self._clusters)
 
 
-_FIELDS = ("mean", "whiten", "log_scale")
-
-
 def _arrays(prefix: str, mixture: Mixture) -> dict[str, NDArray[Any]]:
-    return {f"{prefix}_{name}": getattr(mixture, name).cpu().numpy() for name in _FIELDS}
+    return {f"{prefix}_{name}": getattr(mixture, name).cpu().numpy() for name in FIELDS}
 
 
 def _softmax(densities: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,12 +51,6 @@ def labelled_rows(experience: Sequence[Seen], *, learned: bool) -> tuple[Labels,
     if not len(rows) and not learned:
         raise ValueError("no labels were given: there is no class to fit")
     return rows, labels[rows]
-
-
-def check_request(request: str) -> None:
-    """Raise ``ValueError`` if a word is not a ``Request``."""
-    if request not in get_args(Request):
-        raise ValueError(f"request {request!r}: one of {', '.join(get_args(Request))}")
 
 
 def in_order_of(

@@ -161,7 +161,7 @@ def run_open_world(
     nuisances: Mapping[str, Sequence[Increment]] = MappingProxyType({}),
     twin: Callable[[], Predictor] | None = None,
     answers: GivenLabels | None = None,
-    keep: Callable[[int, LearnedArrays, Labels], None] = lambda t, state, labels: None,
+    keep: Callable[[int, LearnedArrays, Labels], None] | None = None,
 ) -> Iterator[pa.Table]:
     """Run, or continue from the checkpoint in ``folder``, and yield the rows of ``open_world.predictions``, one per table.
 
@@ -178,7 +178,7 @@ def run_open_world(
         answers: labels from people, used instead of those of the increments; requested rows without an answer stay
             unlabelled.
         keep: called with the number of each increment, the predictor's state after it, and the labels given for its training
-            rows, ``HIDDEN`` where none was given.
+            rows, ``HIDDEN`` where none was given. None: nothing is kept.
 
     Raises:
         ArithmeticError: the predictor's weights did not stay finite. Nothing was yielded then.
@@ -214,7 +214,7 @@ def run_open_world(
     if checkpoint.state is not None:
         for told, increment in zip(past, increments, strict=False):
             labels = _labels(increment.train, told.labelled, _said(answers, len(experience)))
-            _extend(experience, increment.train, told.labelled, labels, setting.experience_limit)
+            _extend(experience, increment.train, labels, setting.experience_limit)
         predictor.restore(checkpoint.arrays(), tuple(experience))
     for t in range(len(past), len(increments)):
         place = folder / f"increment-{t:04}.parquet"
@@ -229,9 +229,8 @@ def run_open_world(
         held = predictor.state()
         state = {name: np.asarray(held[name]) for name in sorted(held)}
         told = past[t]
-        labels = np.full(len(increments[t].train.y), HIDDEN, dtype=np.int64)
-        labels[told.labelled] = _labels(increments[t].train, told.labelled, _said(answers, t))
-        keep(t, state, labels)
+        if keep is not None:
+            keep(t, state, _labels(increments[t].train, told.labelled, _said(answers, t)))
         checkpoint.commit_arrays(state, place)
         given = f"{len(told.labelled)} of {told.samples} labels given"
         if t > 0 and setting.scores:
@@ -283,12 +282,9 @@ def see_through(
         for phase in ("pre", "post"):
             if phase == "post":
                 state, labels = kept(t)
-                rows = np.flatnonzero(labels != HIDDEN)
-                _extend(experience, increment.train, rows, labels[rows], experience_limit)
+                _extend(experience, increment.train, labels, experience_limit)
             if phase == "post" or t > 0:
-                twin = predictor()
-                twin.restore({name: np.array(value) for name, value in state.items()}, tuple(experience))
-                yield from _predicted(twin, transformed[t], t, phase, transform)
+                yield from _by_twin(predictor, state, experience, transformed[t], t, phase, transform)
 
 
 def _step(
@@ -319,14 +315,14 @@ def _step(
             raise Unanswered(t, train.uid[rows].tolist())
         rows = rows[[uid in by_people for uid in train.uid[rows].tolist()]]
     labels = _labels(train, rows, by_people)
-    _extend(experience, train, rows, labels, setting.experience_limit)
+    _extend(experience, train, labels, setting.experience_limit)
     predictor.fit(tuple(experience), (validation.uid, validation.X, validation.y))
     told = Feedback(
         increment.name,
         len(train.y),
         rows,
         _union(past[-1].known_to_evaluator if past else [], train.y),
-        _union(past[-1].known_to_predictor if past else [], labels),
+        _union(past[-1].known_to_predictor if past else [], labels[rows]),
         sum(len(y) for _, _, y in experience),
     )
     past.append(told)
@@ -342,16 +338,29 @@ def _apart(
     t: int,
     phase: str,
 ) -> Iterator[pa.Table]:
-    """The rows of an increment under each transform, predicted by a twin with the predictor's state."""
+    """The rows of an increment under each transform, predicted by a twin of the predictor."""
     if not nuisances:
         return
     if twin is None:
         raise ValueError("nuisances need a copy of the predictor: set the function that makes it")
-    state = {name: np.array(value) for name, value in predictor.state().items()}
+    state = predictor.state()
     for transform, increments in nuisances.items():
-        other = twin()
-        other.restore(state, tuple(experience))
-        yield from _predicted(other, increments[t], t, phase, transform)
+        yield from _by_twin(twin, state, experience, increments[t], t, phase, transform)
+
+
+def _by_twin(
+    make: Callable[[], Predictor],
+    state: LearnedArrays,
+    experience: list[Seen],
+    increment: Increment,
+    t: int,
+    phase: str,
+    transform: str,
+) -> Iterator[pa.Table]:
+    """The rows of an increment under a transform, predicted by a new predictor with a copy of the state."""
+    twin = make()
+    twin.restore({name: np.array(value) for name, value in state.items()}, tuple(experience))
+    yield from _predicted(twin, increment, t, phase, transform)
 
 
 def _predicted(predictor: Predictor, increment: Increment, t: int, phase: str, transform: str = "") -> Iterator[pa.Table]:
@@ -409,10 +418,10 @@ def _said(answers: GivenLabels | None, t: int) -> Mapping[str, int] | None:
 
 
 def _labels(train: SplitSamples, rows: Labels, by_people: Mapping[str, int] | None) -> Labels:
-    """Labels of some rows: the stored truth, or those from people."""
-    if by_people is None:
-        return train.y[rows]
-    return np.array([by_people[uid] for uid in train.uid[rows].tolist()], dtype=np.int64)
+    """Labels of all rows: of ``rows`` the stored truth, or those from people; ``HIDDEN`` for the others."""
+    labels = np.full(len(train.y), HIDDEN, dtype=np.int64)
+    labels[rows] = train.y[rows] if by_people is None else [by_people[uid] for uid in train.uid[rows].tolist()]
+    return labels
 
 
 def _score(predictor: Predictor, train: SplitSamples, known: list[int]) -> None:
@@ -425,9 +434,7 @@ def _score(predictor: Predictor, train: SplitSamples, known: list[int]) -> None:
     take(train.uid, train.X, {f"{task}.{measure}": value for task, found in named for measure, value in found.items()})
 
 
-def _extend(experience: list[Seen], train: SplitSamples, rows: Labels, given: Labels, limit: int | None) -> None:
-    labels = np.full(len(train.y), HIDDEN, dtype=np.int64)
-    labels[rows] = given
+def _extend(experience: list[Seen], train: SplitSamples, labels: Labels, limit: int | None) -> None:
     experience.append((train.uid, train.X, labels))
     if limit is None:
         return

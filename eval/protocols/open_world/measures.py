@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from ....curation.nested import flat
 from ....curation.stage_rows import Rows
-from ...labels import line_label
+from ...labels import line_labels
 from ...metrics.confusion import (
     TASKS,
     UNKNOWN,
@@ -391,8 +391,8 @@ _PARTS = ["phase", "task", "novel_to", "measure"]
 def predictor_labels(results: pa.Table) -> dict[tuple[str, str, str], str]:
     """Method, model and settings -> the method with the settings that distinguish it from others, whatever the feedback."""
     keys = list(dict.fromkeys(zip(*(results[name].to_pylist() for name in _SETTINGS), strict=True)))
-    settings = {key: {"model": key[1], **flat(json.loads(key[2]))} for key in keys}
-    return {key: line_label(key[0], settings[key], [settings[each] for each in keys if each[0] == key[0]]) for key in keys}
+    labels = line_labels([(method, {"model": model, **flat(json.loads(text))}) for method, model, text in keys])
+    return dict(zip(keys, labels, strict=True))
 
 
 def _parsed(name: str) -> tuple[bool, bool, str, str, str, str] | None:
