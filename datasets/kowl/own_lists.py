@@ -17,13 +17,13 @@ import contextlib
 import json
 import math
 import posixpath
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import fsspec
-import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -33,7 +33,7 @@ from ...curation.parquet_footer import opened
 from ...curation.rng import uniform
 from ...curation.rows import Rejected, Sifted, is_text, printable, sift, with_column
 from ..kinetics.lists import SPLIT_NAMES, SPLITS, pieces
-from ..videos.groups import whole_groups
+from ..videos.groups import parts_of_groups
 
 if TYPE_CHECKING:
     from ...curation.stage_rows import Rows
@@ -241,7 +241,8 @@ def draw_splits(
 
     An id has the group of any of its rows. Ids without group are drawn one by one. Groups are kept whole and assigned in random
     order, to train while it has less than its share of the rows, then to validate, then to test: shares are as exact as the
-    groups allow, and each split with a share has a group if there are enough.
+    groups allow, and each split with a share has a group if there are enough. Memory: the ids that have a group, or are left
+    out by their label.
 
     Args:
         rows: rows of ``OwnListed``.
@@ -255,47 +256,71 @@ def draw_splits(
     Raises:
         ValueError: no row without a split has a class or group that is to be left out.
     """
-    frame = pl.DataFrame(pl.from_arrow(rows.table(["youtube_id", "label", "split", "group"])))
-    frame = frame.with_columns(pl.col("group").drop_nulls().first().over("youtube_id"))
-    mine = frame.filter(split="")
     out = shares.leave_out
-    known = {"labels": mine["label"], "groups": mine["group"]}
-    known["labels"] = pl.concat([known["labels"], known["labels"].replace(dict(renames))])
-    for what, values in (("labels", out.labels), ("groups", out.groups)):
-        there = known[what].drop_nulls().unique().sort().to_list()
-        if strange := sorted(set(values) - set(there)):
+    tied, labels = _tied_ids(rows, out, renames)
+
+    def ids(columns: Sequence[str]) -> Iterator[tuple[pa.Table, pl.DataFrame]]:
+        for table in rows.batches(columns):
+            listed = pl.DataFrame(pl.from_arrow(table.select(["youtube_id", "split"])))
+            yield table, listed.join(tied, on="youtube_id", how="left", maintain_order="left")
+
+    sizes, groups = Counter[str](), set[str]()
+    for _, listed in ids(["youtube_id", "split"]):
+        mine = listed.filter(split="").drop_nulls("group")
+        groups.update(mine["group"].unique())
+        sizes.update(dict(mine.filter(~pl.col("left")).group_by("group").len().iter_rows()))
+    _check_left_out(out, labels, groups)
+    total, part_of = sizes.total(), dict[str, int]()
+    if total:
+        until = (1 - shares.test - shares.validate) * total, (1 - shares.test) * total
+        part_of = parts_of_groups(
+            sizes, seed=seed, stage="own_lists", until=until, with_middle=shares.validate > 0, with_last=shares.test > 0
+        )
+
+    def split_of(name: str, split: str, group: str | None, left: bool | None) -> str:
+        if split or left:
+            return split or "test"
+        if group is not None:
+            return SPLITS[part_of[group]]
+        draw = uniform(seed, "own_lists", [name])[0]
+        return "test" if draw < shares.test else "validate" if draw < shares.test + shares.validate else "train"
+
+    for table, listed in ids(rows.schema.names):
+        splits = [split_of(*row) for row in listed.select("youtube_id", "split", "group", "left").iter_rows()]
+        table = with_column(table, "split", pa.array(splits, pa.string()))
+        yield sift(with_column(table, "group", listed["group"].to_arrow().cast(pa.string())), {})
+
+
+def _tied_ids(rows: Rows, out: LeftOut, renames: Mapping[str, str]) -> tuple[pl.DataFrame, set[str]]:
+    """Each id that has a group or is left out, with ``group`` and ``left``; and the labels of the rows without a split.
+
+    All other ids are drawn by their names alone, so that nothing of them is kept.
+    """
+    schema = {"youtube_id": pl.String, "group": pl.String, "left": pl.Boolean}
+    tied, labels = [pl.DataFrame(schema=schema)], set[str]()
+    for table in rows.batches(["youtube_id", "label", "split", "group"]):
+        frame = pl.DataFrame(pl.from_arrow(table)).with_columns(new=pl.col("label").replace(dict(renames)))
+        mine = frame.filter(split="")
+        labels.update(mine["label"].drop_nulls().unique(), mine["new"].drop_nulls().unique())
+        left = pl.col("label").is_in(out.labels) | pl.col("new").is_in(out.labels)
+        frame = frame.with_columns(left=(left & (pl.col("split") == "")).fill_null(False))
+        tied.append(_merged(frame.filter(pl.col("left") | pl.col("group").is_not_null())))
+    found = _merged(pl.concat(tied))
+    return found.with_columns(left=pl.col("left") | pl.col("group").is_in(out.groups).fill_null(False)), labels
+
+
+def _merged(frame: pl.DataFrame) -> pl.DataFrame:
+    """Each id once, with its first group; it is left out if one of its rows is."""
+    return frame.group_by("youtube_id", maintain_order=True).agg(pl.col("group").drop_nulls().first(), pl.col("left").any())
+
+
+def _check_left_out(out: LeftOut, labels: set[str], groups: set[str]) -> None:
+    for what, values, known in (("labels", out.labels, labels), ("groups", out.groups, groups)):
+        if strange := sorted(set(values) - known):
             none = "source.columns.group names their column" if what == "groups" else "there is no label"
-            seen = f"there are {', '.join(there)[:200]}" if there else none
+            seen = f"there are {', '.join(sorted(known))[:200]}" if known else none
             rule = f"no row without a split is of {strange[0]!r}"
             raise ValueError(f"source.without_split.leave_out.{what}: {rule}: {seen}")
-    left = pl.col("label").is_in(out.labels) | pl.col("label").replace(dict(renames)).is_in(out.labels)
-    ids = mine.group_by("youtube_id", maintain_order=True).agg(
-        pl.col("group").first(), rows=pl.len(), left=left.any() | pl.col("group").is_in(out.groups).any()
-    )
-    ids = ids.with_columns(pl.col("left").fill_null(False))
-    drawn = dict.fromkeys(ids.filter("left")["youtube_id"].to_list(), "test")
-    ids = ids.filter(~pl.col("left"))
-    single = ids.filter(pl.col("group").is_null())["youtube_id"].to_list()
-    limits = shares.test, shares.test + shares.validate
-    for name, draw in zip(single, uniform(seed, "own_lists", single).tolist(), strict=True):
-        drawn[name] = "test" if draw < limits[0] else "validate" if draw < limits[1] else "train"
-    grouped = ids.drop_nulls("group")
-    of = np.repeat(grouped["group"].to_numpy(), grouped["rows"].to_numpy())
-    if len(of):
-        until = (1 - shares.test - shares.validate) * len(of), (1 - shares.test) * len(of)
-        roles = whole_groups(
-            of, seed=seed, stage="own_lists", until=until, with_middle=shares.validate > 0, with_last=shares.test > 0
-        )
-        split_of = dict(zip(of.tolist(), roles.tolist(), strict=True))
-        for name, group in grouped.select("youtube_id", "group").iter_rows():
-            drawn[name] = SPLITS[split_of[group]]
-    groups = frame["group"].to_arrow().cast(pa.string())
-    start = 0
-    for table in rows.batches():
-        said = zip(table["split"].to_pylist(), table["youtube_id"].to_pylist(), strict=True)
-        table = with_column(table, "split", pa.array([split or drawn[name] for split, name in said], pa.string()))
-        yield sift(with_column(table, "group", groups[start : start + table.num_rows]), {})
-        start += table.num_rows
 
 
 def _rows(place: str, path: str, names: ListColumns) -> Iterator[tuple[int, Mapping[str, Any] | str]]:

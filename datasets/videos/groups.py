@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ...curation.rng import uniform
@@ -28,7 +30,23 @@ def whole_groups(
     ([0, 1, 2], True)
     """
     names, index, counts = np.unique(groups, return_inverse=True, return_counts=True)
-    order = np.argsort(uniform(seed, stage, names.tolist()), kind="stable")
+    sizes = dict(zip(names.tolist(), counts.tolist(), strict=True))
+    parts = parts_of_groups(sizes, seed=seed, stage=stage, until=until, with_middle=with_middle, with_last=with_last)
+    return np.asarray(list(parts.values()), dtype=np.int64)[index]
+
+
+def parts_of_groups(
+    sizes: Mapping[str, int], *, seed: int, stage: str, until: tuple[float, float], with_middle: bool, with_last: bool
+) -> dict[str, int]:
+    """``whole_groups`` for the number of clips of each group: group -> part, in the order of the names.
+
+    >>> parts = parts_of_groups({"b": 2, "a": 1}, seed=0, stage="s", until=(2, 3), with_middle=False, with_last=True)
+    >>> list(parts), sorted(parts.values())
+    (['a', 'b'], [0, 2])
+    """
+    names = sorted(sizes)
+    counts = np.asarray([sizes[name] for name in names])
+    order = np.argsort(uniform(seed, stage, names), kind="stable")
     middle = np.cumsum(counts[order]) - counts[order] / 2
     ranked = np.searchsorted(np.asarray(until), middle, side="right")
     ranked[0] = 0
@@ -37,6 +55,4 @@ def whole_groups(
     if len(names) > 2 and with_middle and 1 not in ranked:
         first = int(np.sum(ranked == 0))
         ranked[min(first, len(names) - 2)] = 1
-    role = np.empty(len(names), dtype=np.int64)
-    role[order] = ranked
-    return role[index]
+    return dict(zip(names, ranked[np.argsort(order)].tolist(), strict=True))

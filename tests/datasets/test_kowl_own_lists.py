@@ -250,3 +250,20 @@ def test_samples_without_times_are_joined_by_their_id(tmp_path: Path) -> None:
         {"key": "d", "feature_key": "d", "label_recent_first": "x", "time_start": None, "split_new": None},
     ]
     assert [reason for _, reason, _ in rejects] == ["duplicate_row", "merged"]
+
+
+def test_a_draw_depends_on_no_division_into_parts(tmp_path: Path) -> None:
+    rows = [
+        {"key": str(n), "split": ("", "", "train")[n % 3], "label": ("run", "dive")[n % 2], "youtube_id": f"v{n % 40}"}
+        | {"group": None if n % 4 else f"cam-{n % 40 % 5}"}
+        for n in range(120)
+    ]
+    table = pa.Table.from_pylist(rows, pa.schema([(name, pa.string()) for name in rows[0]]))
+    shares = SplitShares(0.2, 0.2, leave_out=LeftOut(["dive"], ["cam-3"]))
+    whole, parts = (
+        gathered(draw_splits(stored(tmp_path / name, *some), shares=shares, seed=0))[0].to_pylist()
+        for name, some in {"whole": [table], "parts": [table.slice(at, 7) for at in range(0, 120, 7)]}.items()
+    )
+    assert whole == parts
+    assert {row["split"] for row in whole} == {"train", "validate", "test"}
+    assert all(len({r["group"] for r in whole if r["youtube_id"] == f"v{n}"}) == 1 for n in range(40))
