@@ -7,6 +7,7 @@ All text is shown literally: markup in it is escaped.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -181,7 +182,7 @@ class Heat:
         title: printed above it.
         rows, columns: labels.
         values: for each row label a row of numbers, NaN if there is none.
-        framed: whether the cells of the diagonal are framed.
+        framed: whether the cells of the diagonal, for what was learned last, are framed.
     """
 
     title: str
@@ -202,7 +203,7 @@ class Heats:
 
     Attributes:
         heats: in order.
-        scale: values of the palest and the deepest colour.
+        scale: values of the palest and the deepest colour, which hold between them all values.
         row_axis, column_axis: what rows and columns are.
         unit: unit of the numbers, for the description.
         decimals: printed decimal places.
@@ -214,6 +215,12 @@ class Heats:
     column_axis: str
     unit: str
     decimals: int = 1
+
+    def __post_init__(self) -> None:
+        values = [value for heat in self.heats for row in heat.values for value in row if not math.isnan(value)]
+        (pale, deep), low, high = self.scale, min(values, default=self.scale[0]), max(values, default=self.scale[1])
+        if not pale - 1e-6 <= low <= high <= deep + 1e-6:
+            raise ValueError(f"values from {low:g} to {high:g} leave the scale {pale:g} to {deep:g}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,7 +35,7 @@ def render(report: Report, tables: str = "") -> str:
 
     Args:
         report: the report to render.
-        tables: folder of the CSV files of its plots, see ``tables.figures_of``; "" if they are not written.
+        tables: folder of the CSV files of its plots, see ``figure_csv.figures_of``; "" if they are not written.
 
     Raises:
         ValueError: a picture is not SVG, PNG, JPEG or WebP, or a thumbnail cannot be read.

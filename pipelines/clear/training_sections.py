@@ -25,11 +25,11 @@ from ...eval.report.trainings import (
     SPREAD,
     Column,
     PublishedRow,
-    accuracy_heats,
     comparable,
     lines_table,
     method_curves,
     own_metrics,
+    position_heats,
     settings_details,
     settings_text,
     whole_columns,
@@ -338,7 +338,8 @@ def _by_features(groups: Sequence[MethodLines], names: Sequence[str], scale: tup
             shown.append(lines_table(group.lines, columns, f"In {_UNIT}"))
         shown += [*own_metrics(group.lines), *settings_details(group.lines)]
         shown += method_curves({_short(label): runs for label, runs in group.runs.items()}, names, of="bucket")
-        shown += accuracy_heats(group.runs, names, of="bucket", scale=scale)
+        matrices = {label: (names, runs) for label, runs in group.runs.items()}
+        shown += position_heats(matrices, of="bucket", scale=scale)
         blocks += [Details(group.features, shown, opened=at == 0)] if len(groups) > 1 else shown
     return blocks
 

@@ -21,7 +21,7 @@ from ...eval.report.trainings import (
     lines_table,
     metric_blocks,
     position_curves,
-    position_matrices,
+    position_heats,
     settings_details,
     switch,
     whole_columns,
@@ -58,8 +58,7 @@ def results_section(protocol: str, lines: Sequence[Line], data: Data, clips: pa.
     caption = "Backward forgetting (BWF) after each task: the loss of accuracy of earlier tasks since they were learned"
     blocks += position_curves(lines, "bwf_class_weighted", lambda line: names, value_axis="BWF", caption=caption)
     blocks.append(lines_table(lines, _HELD, "Contents of the memory after the last task"))
-    matrices = {one.label: (one.label, names, one.matrix("accuracy", names)) for one in lines}
-    blocks += switch("method", position_matrices(matrices, of="task"))
+    blocks += position_heats({one.label: (names, one.matrix("accuracy", names)) for one in lines}, of="task")
     blocks += _consistency(lines)
     blocks.append(Details("By class", [_classes(lines, clips)]))
     return Section(f"Baselines, {protocol.removeprefix('frames ')} frames per stored clip", blocks)
