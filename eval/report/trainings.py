@@ -200,6 +200,12 @@ def changed_settings(line: Line, papers: Iterable[Mapping[str, Any]], *, apart: 
     return min(([name for name in names if name not in apart] for names in changed), key=len)
 
 
+def told_changes(line: Line, papers: Iterable[Mapping[str, Any]], *, apart: Sequence[str] = ()) -> str:
+    """The settings in which a training differs from a paper's, as a reason; "" if there is none. See ``changed_settings``."""
+    changed = changed_settings(line, papers, apart=apart)
+    return f"settings of the paper were changed: {', '.join(changed)}" if changed else ""
+
+
 def comparable(lines: Sequence[R], data: str, why: Callable[[R], str], same: str) -> tuple[list[R], Text]:
     """The lines that are comparable with a paper's figures, by their records, and the verdict for the report.
 
@@ -209,12 +215,12 @@ def comparable(lines: Sequence[R], data: str, why: Callable[[R], str], same: str
         why: why a training differs from the paper's, by its own record; "" if it does not.
         same: what comparable lines have in common with the paper.
     """
-    reasons = {line.label: data or why(line) for line in lines}
-    fair = [line for line in lines if not reasons[line.label]]
+    reasons = [data or why(line) for line in lines]
+    fair = [line for line, reason in zip(lines, reasons, strict=True) if not reason]
     if not fair:
-        text = "; ".join(dict.fromkeys(reasons.values()))
+        text = "; ".join(dict.fromkeys(reasons))
         return fair, Text([f"Not a fair comparison: {text}; the paper's figures are not shown."], tone="note")
-    others = "".join(f" Not for {label}: {reason}." for label, reason in reasons.items() if reason)
+    others = "".join(f" Not for {line.label}: {reason}." for line, reason in zip(lines, reasons, strict=True) if reason)
     return fair, Text([f"Fair comparison: {same}.{others}"], tone="good")
 
 
