@@ -10,6 +10,7 @@ from ...curation.nested import flat
 from ...datasets.kowl.facts import facts
 from ...datasets.kowl.tables import increment_table, published_table
 from ...eval.report.blocks import Block, Text
+from ...eval.report.starting_release import SPLITS
 from ...eval.report.trainings import PublishedRow, digests_to_state, told_changes
 from ...eval.results import Line
 from ...training.predictors.paper import paper_settings, released_settings, start_settings
@@ -49,7 +50,7 @@ def table_3_rows(
             reasons[why] = None
             continue
         at = table["classifier"].index(name)
-        values = {split: table[split][at] for split in ("train", "validate", "test")}
+        values = {heading: table[split][at] for split, heading in SPLITS.items()}
         rows.append(PublishedRow(name, "Table 3", values, under=line.label))
     notes: list[Block] = []
     if reasons:
