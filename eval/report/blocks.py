@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -65,6 +66,11 @@ class Cell:
 
 
 CellValue = str | int | float | None | Cell
+
+
+def value_of(cell: CellValue) -> str | int | float | None:
+    """The value of a cell, without its formatting."""
+    return cell.value if isinstance(cell, Cell) else cell
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,6 +288,11 @@ class Section:
 
     title: str
     blocks: Sequence[Block]
+
+    @property
+    def anchor(self) -> str:
+        """The title in lower case with hyphens, as in addresses and names of files."""
+        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-") or "section"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from .blocks import Block, Cell, CellValue, Details, Figure, Heats, Report, Switch, Table
+from .blocks import Block, CellValue, Details, Figure, Heats, Report, Switch, Table, value_of
 
 
 def figures_of(report: Report) -> dict[str, Figure | Heats]:
@@ -26,10 +25,9 @@ def figures_of(report: Report) -> dict[str, Figure | Heats]:
     found: dict[str, Figure | Heats] = {}
     counts: dict[str, int] = {}
     for section in report.sections:
-        name = re.sub(r"[^a-z0-9]+", "-", section.title.lower()).strip("-") or "section"
         for figure in _figures(section.blocks):
-            counts[name] = counts.get(name, 0) + 1
-            found[f"{name}-{counts[name]}.csv"] = figure
+            counts[section.anchor] = counts.get(section.anchor, 0) + 1
+            found[f"{section.anchor}-{counts[section.anchor]}.csv"] = figure
     return found
 
 
@@ -76,7 +74,7 @@ def _lines(table: Table) -> Iterator[list[str | int | float | None]]:
 
 
 def _plain(value: CellValue) -> str | int | float | None:
-    held = value.value if isinstance(value, Cell) else value
+    held = value_of(value)
     return None if isinstance(held, float) and math.isnan(held) else held
 
 

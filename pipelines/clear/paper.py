@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ...curation.nested import flat
 from ...datasets.clear.facts import FEATURES, RELEASED, PublishedCell, facts, published_tables
-from ...eval.report.blocks import Block, Cell, CellValue, Table
+from ...eval.report.blocks import Block, Cell, CellValue, Table, value_of
 from ...eval.report.trainings import PublishedRow, digests_to_state, told_changes
 from ...eval.results import Line
 from ...training.baselines.clear import paper_methods, paper_settings, presets
@@ -160,17 +160,15 @@ def published_rows(
         values: dict[str, CellValue] = {
             heading(cell): Cell(cell.mean, note=f"± {cell.printed.split('±')[1]}") for cell in cells
         }
-        same = [each for each in found if all(_mean(each[2].get(name)) in (None, _mean(it)) for name, it in values.items())]
+        same = [
+            each for each in found if all(value_of(each[2].get(name)) in (None, value_of(it)) for name, it in values.items())
+        ]
         if values and same:
             same[0][0].append(table.name)
             same[0][2].update({name: value for name, value in values.items() if name not in same[0][2]})
         elif values:
             found.append(([table.name], row_name(cells[0]), values))
     return [PublishedRow(name, f"the CLEAR paper, {named_tables(tables)}", values, label) for tables, name, values in found]
-
-
-def _mean(value: CellValue) -> CellValue:
-    return value.value if isinstance(value, Cell) else value
 
 
 def named_tables(names: Iterable[str]) -> str:

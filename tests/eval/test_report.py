@@ -41,7 +41,7 @@ from benchwright.eval.report.images import thumbnail
 from benchwright.eval.report.inline import Shapes
 from benchwright.eval.report.maps import scatter_chart
 from benchwright.eval.report.plan_chart import PlanStage, pipeline_section
-from benchwright.eval.report.sections import Provenance, contact_section, counts_table, provenance_section
+from benchwright.eval.report.sections import Provenance, contact_section, counts_table, folded, provenance_section
 from benchwright.eval.report.trainings import (
     PublishedRow,
     changed_settings,
@@ -601,6 +601,13 @@ def test_matrices_as_tables_have_one_scale_of_colours():
     assert '<th scope="row">2010</th>' in page
     with pytest.raises(ValueError, match="1 rows of \\[1\\] for 1 x 2 labels"):
         Heat("t", ["a"], ["a", "b"], [[1.0]])
+
+
+def test_parts_stand_below_their_names_where_there_are_several():
+    one, other = Text(["one"]), Text(["other"])
+    assert folded({}) == []
+    assert folded({"a": [one, other]}) == [one, other]
+    assert folded({"a": [one], "b": [], "c": [other]}) == [Details("a", [one], opened=True), Details("c", [other])]
 
 
 def test_numbers_of_matrices_are_a_file_of_rows():
