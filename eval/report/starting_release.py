@@ -9,7 +9,7 @@ import numpy as np
 from ..results import Line
 from .blocks import Block, Details, Section, Text
 from .figures import bar_chart
-from .open_world import stratum_figures
+from .open_world import capital, stratum_figures
 from .trainings import SPREAD, PublishedRow, lines_table, settings_details, whole_columns
 
 SPLITS = {"train": "training", "validate": "validation", "test": "test"}
@@ -60,7 +60,7 @@ def _by_transform(found: Sequence[Line]) -> list[Block]:
         for metric, said in (("start.mcc", "MCC"), ("start.top1_accuracy", "top-1 accuracy")):
             curves = {line.label: [_mean(line, split, metric, place) for place in places] for line in found}
             known = {label: curve for label, curve in curves.items() if any(value is not None for value in curve[1:])}
-            caption = f"{said[:1].upper()}{said[1:]} by visual transform, {name} samples of the starting release."
+            caption = f"{capital(said)} by visual transform, {name} samples of the starting release."
             figures += stratum_figures(labels, known, axis="visual transform", said=said, caption=caption)
         blocks += figures if split == "test" else [Details(f"On {name} samples", figures)] if figures else []
     return blocks

@@ -16,6 +16,7 @@ from ...eval.report.dots import dot_chart
 from ...eval.report.figures import line_chart
 from ...eval.report.order_sensitivity import accuracy_forgetting_chart
 from ...eval.report.trainings import (
+    MOST_CURVES,
     SPREAD,
     Column,
     comparable,
@@ -49,8 +50,6 @@ from .series import (
     series,
     tasks_of,
 )
-
-_MOST_IN_A_CHART = 8
 
 _FIGURES = {"gcn": {"task": 3, "both": 5, "width": 7, "depth": 8}, "st_gcn": {"task": 4, "both": 6}}
 """The paper's figures, by network and content. Those of orders have a part for each dataset, and those of architectures are
@@ -288,8 +287,8 @@ def architecture_section(config: SkeletonConfig, found: Sequence[Line]) -> Secti
         of = f"{model}, {fixed}{f'; {figure}' if figure else ''}"
         those = [one for one in told if one.lines[0].model == model]
         for measure, axis in (("aa", "average accuracy, AA"), ("af_from_best", "average forgetting, AF")):
-            for at in range(0, len(those), _MOST_IN_A_CHART):
-                blocks += _curves(those[at : at + _MOST_IN_A_CHART], shapes, places, measure, what, axis, of)
+            for at in range(0, len(those), MOST_CURVES):
+                blocks += _curves(those[at : at + MOST_CURVES], shapes, places, measure, what, axis, of)
     table = _measure_table(mine, f"Default order; {SPREAD} over repeats")
     return Section("Architecture sensitivity", [*blocks, Details("The numbers", [table]), *settings_details(mine)])
 
