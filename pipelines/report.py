@@ -158,7 +158,7 @@ def write_page(
     first: Sequence[Block] | None = None,
 ) -> str:
     """Write ``report.html``: a summary, ``sections``, votes, the pipeline, rejected rows, samples, sources; and, in a folder
-    next to it, the numbers of its plots as CSV.
+    next to it, the numbers of its plots and matrices as CSV.
 
     The summary has the figures, some pictures in the order of times or tasks, and a diagram of the plan with its counts.
 
@@ -212,11 +212,11 @@ def write_page(
 
 
 TABLES = "report_tables"
-"""Folder with the CSV files of a report's plots, next to the page."""
+"""Folder with the CSV files of a report's plots and matrices, next to the page."""
 
 
 def _write_tables(folder: Path, page: Report) -> None:
-    """Write one CSV per plot; those of an earlier report are removed."""
+    """Write one CSV per plot, and one per group of matrices; those of an earlier report are removed."""
     found = {name: csv_text(figure) for name, figure in figures_of(page).items()}
     for left in folder.glob("*.csv"):
         if left.name not in found:

@@ -1,5 +1,5 @@
-"""The facts of CLEAR-10, with the names used in ``facts.toml``, which states the source of each value; and the results in the
-paper's tables, ``tables.toml``.
+"""The facts of CLEAR-10: ``facts.toml``, which states the source of each value; and the results in the paper's tables,
+``tables.toml``.
 """
 
 from __future__ import annotations
@@ -8,10 +8,9 @@ import dataclasses
 import functools
 import re
 from collections.abc import Iterator, Mapping
-from types import SimpleNamespace
 from typing import Any
 
-from ...curation.package_data import package_toml, published_facts
+from ...curation.package_data import FactTable, package_toml, published_facts
 from ...curation.stages.buckets import BucketLimits
 
 FEATURES = {
@@ -80,20 +79,14 @@ class PublishedTable:
     cells: tuple[PublishedCell, ...]
 
 
-class Facts(SimpleNamespace):
-    """The tables of the file, as attributes. ``classes`` are in the order of the released configuration, ``class_names`` in
-    the order of the labels: alphabetical, the background first (``class_names.txt``).
-    """
-
-
 @functools.cache
-def facts() -> Facts:
-    """The facts, read once per process."""
-    raw = published_facts(__package__)
-    tables = {name: SimpleNamespace(**table) for name, table in raw.items() if isinstance(table, dict)}
-    classes = tuple(SimpleNamespace(**each) for each in raw["classes"])
-    names = (raw["retrieval"]["background"], *sorted(each.name for each in classes))
-    return Facts(**tables, classes=classes, class_names=names)
+def facts() -> FactTable:
+    """All facts. ``classes`` are in the order of the released configuration, ``class_names`` in the order of the labels:
+    alphabetical, the background first (``class_names.txt``).
+    """
+    found = published_facts(__package__)
+    names = (found.retrieval.background, *sorted(each.name for each in found.classes))
+    return FactTable(found, class_names=names)
 
 
 @functools.cache

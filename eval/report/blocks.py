@@ -7,6 +7,8 @@ All text is shown literally: markup in it is escaped.
 from __future__ import annotations
 
 import dataclasses
+import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -64,6 +66,11 @@ class Cell:
 
 
 CellValue = str | int | float | None | Cell
+
+
+def value_of(cell: CellValue) -> str | int | float | None:
+    """The value of a cell, without its formatting."""
+    return cell.value if isinstance(cell, Cell) else cell
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +188,7 @@ class Heat:
         title: printed above it.
         rows, columns: labels.
         values: for each row label a row of numbers, NaN if there is none.
-        framed: whether the cells of the diagonal are framed.
+        framed: whether the cells of the diagonal, for what was learned last, are framed.
     """
 
     title: str
@@ -202,7 +209,7 @@ class Heats:
 
     Attributes:
         heats: in order.
-        scale: values of the palest and the deepest colour.
+        scale: values of the palest and the deepest colour, which hold between them all values.
         row_axis, column_axis: what rows and columns are.
         unit: unit of the numbers, for the description.
         decimals: printed decimal places.
@@ -214,6 +221,12 @@ class Heats:
     column_axis: str
     unit: str
     decimals: int = 1
+
+    def __post_init__(self) -> None:
+        values = [value for heat in self.heats for row in heat.values for value in row if not math.isnan(value)]
+        (pale, deep), low, high = self.scale, min(values, default=self.scale[0]), max(values, default=self.scale[1])
+        if not pale - 1e-6 <= low <= high <= deep + 1e-6:
+            raise ValueError(f"values from {low:g} to {high:g} leave the scale {pale:g} to {deep:g}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -275,6 +288,11 @@ class Section:
 
     title: str
     blocks: Sequence[Block]
+
+    @property
+    def anchor(self) -> str:
+        """The title in lower case with hyphens, as in addresses and names of files."""
+        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-") or "section"
 
 
 @dataclasses.dataclass(frozen=True)

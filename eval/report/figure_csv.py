@@ -1,18 +1,17 @@
-"""CSV files with the table of every plot of a page, for other programs."""
+"""CSV files with the numbers of every plot and of every matrix of a page, for other programs."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from .blocks import Block, Cell, CellValue, Details, Figure, Report, Switch, Table
+from .blocks import Block, CellValue, Details, Figure, Heats, Report, Switch, Table, value_of
 
 
-def figures_of(report: Report) -> dict[str, Figure]:
-    """Figures with numbers by file name, which is the title of their section and their number in it.
+def figures_of(report: Report) -> dict[str, Figure | Heats]:
+    """Figures with numbers, and matrices, by file name, which is the title of their section and their number in it.
 
     >>> from benchwright.eval.report.blocks import Section
     >>> from benchwright.eval.report.figures import bar_chart
@@ -23,20 +22,19 @@ def figures_of(report: Report) -> dict[str, Figure]:
     2004,3
     2005,5
     """
-    found: dict[str, Figure] = {}
+    found: dict[str, Figure | Heats] = {}
     counts: dict[str, int] = {}
     for section in report.sections:
-        name = re.sub(r"[^a-z0-9]+", "-", section.title.lower()).strip("-") or "section"
         for figure in _figures(section.blocks):
-            counts[name] = counts.get(name, 0) + 1
-            found[f"{name}-{counts[name]}.csv"] = figure
+            counts[section.anchor] = counts.get(section.anchor, 0) + 1
+            found[f"{section.anchor}-{counts[section.anchor]}.csv"] = figure
     return found
 
 
-def _figures(blocks: Iterable[Block]) -> Iterator[Figure]:
+def _figures(blocks: Iterable[Block]) -> Iterator[Figure | Heats]:
     for block in blocks:
         match block:
-            case Figure() if (block.points or block.data) is not None:
+            case Figure() | Heats() if _numbers(block) is not None:
                 yield block
             case Details():
                 yield from _figures(block.blocks)
@@ -46,11 +44,23 @@ def _figures(blocks: Iterable[Block]) -> Iterator[Figure]:
                 pass
 
 
-def csv_text(figure: Figure) -> str:
+def _numbers(figure: Figure | Heats) -> Table | None:
+    if isinstance(figure, Figure):
+        return figure.points or figure.data
+    rows = [
+        [heat.title, row, column, value]
+        for heat in figure.heats
+        for row, values in zip(heat.rows, heat.values, strict=True)
+        for column, value in zip(heat.columns, values, strict=True)
+    ]
+    return Table(["matrix", figure.row_axis, figure.column_axis, figure.unit], rows)
+
+
+def csv_text(figure: Figure | Heats) -> str:
     """The figure's numbers in full, with a header; missing values are empty. Raises ``ValueError`` if it has no table."""
-    table = figure.points or figure.data
+    table = _numbers(figure)
     if table is None:
-        raise ValueError(f"figure {figure.caption!r} has no table")
+        raise ValueError("a figure that has no table")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows(_lines(table))
@@ -64,7 +74,7 @@ def _lines(table: Table) -> Iterator[list[str | int | float | None]]:
 
 
 def _plain(value: CellValue) -> str | int | float | None:
-    held = value.value if isinstance(value, Cell) else value
+    held = value_of(value)
     return None if isinstance(held, float) and math.isnan(held) else held
 
 

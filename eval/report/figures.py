@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import itertools
 import math
 import re
 import warnings
@@ -66,89 +65,8 @@ _DASHES = ("-", (0, (4, 2.5)), (0, (1.2, 1.6)), (0, (7, 2.5, 1.2, 2.5)))
 _PERCENT = (0.0, 100.0)
 
 
-def heat_map(
-    matrix: ArrayLike,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    *,
-    row_axis: str,
-    column_axis: str,
-    what: str = "accuracies",
-    scale: tuple[float, float] | None = None,
-    caption: str = "",
-) -> Figure:
-    """An annotated matrix of accuracies, or other shares, in [0, 1], printed in percent; NaN cells stay empty.
-
-    A colour bar next to it shows the scale.
-
-    Args:
-        matrix: (r, c) float.
-        rows, columns: r and c labels.
-        row_axis, column_axis: what rows and columns are ("trained up to", "tested on"). Where the labels of both are the
-            same, cells of the diagonal that have a value are framed.
-        what: what the values are, for the alt text.
-        scale: values of the palest and the deepest colour, see ``common_scale``; None: the range of this matrix.
-    """
-    values = np.asarray(matrix, dtype=np.float64)
-    if values.shape != (len(rows), len(columns)) or values.size == 0:
-        raise ValueError(f"matrix {values.shape} with {len(rows)} row and {len(columns)} column labels")
-    if np.isnan(values).all():
-        raise ValueError("a heat map of only NaN shows nothing")
-    low, high = float(np.nanmin(values)), float(np.nanmax(values))
-    pale, deep = common_scale([values]) if scale is None else scale
-    if not pale - 1e-6 <= low <= high <= deep + 1e-6:
-        raise ValueError(f"values from {low:g} to {high:g} leave the scale {pale:g} to {deep:g}")
-
-    def draw(axes: Axes, theme: Theme) -> None:
-        from matplotlib.patches import Rectangle
-
-        ramp = theme.shades()
-        span = max(deep - pale, 1e-9)
-        axes.pcolormesh(values, cmap=ramp, vmin=pale, vmax=deep, edgecolors=theme.empty, linewidth=0.6)
-        _colour_bar(axes, ramp, values.shape, (pale, deep))
-        axes.invert_yaxis()
-        axes.set_aspect("equal", anchor="SE")
-        for (i, j), value in np.ndenumerate(values):
-            if not np.isnan(value):
-                ink = _readable_on(ramp((value - pale) / span))
-                axes.text(j + 0.5, i + 0.5, f"{100 * value:.1f}", ha="center", va="center", color=ink, fontsize=8)
-        if list(rows) == list(columns):
-            for i in np.flatnonzero(~np.isnan(np.diagonal(values))):
-                edge = _readable_on(ramp((values[i, i] - pale) / span))
-                axes.add_patch(Rectangle((i + 0.06, i + 0.06), 0.88, 0.88, fill=False, edgecolor=edge, linewidth=0.9))
-        axes.set_xticks(np.arange(len(columns)) + 0.5, above, **turned)
-        axes.set_yticks(np.arange(len(rows)) + 0.5, short_labels(rows))
-        axes.set_xlabel(column_axis, x=0.5 * len(columns) / (len(columns) + _BAR_WIDTH))
-        axes.set_ylabel(row_axis)
-        axes.xaxis.set_label_position("top")
-        axes.xaxis.tick_top()
-        axes.tick_params(length=0)
-        axes.spines[:].set_visible(False)
-
-    above = short_labels(columns)
-    # Labels that would overlap are rotated.
-    upright = any(len(one) + len(other) > 2 * _LETTERS for one, other in itertools.pairwise(above))
-    turned: dict[str, Any] = {"rotation": 90} if upright else {}
-    side = 1.3 + 0.09 * max(0, max(map(len, short_labels(rows))) - 6) + 0.5 * (len(columns) + _BAR_WIDTH)
-    height = 1.0 + 0.5 * len(rows) + (0.065 * max(map(len, above)) if upright else 0)
-    alt = (
-        f"Matrix of {what}, {len(rows)} rows ({row_axis}) by {len(columns)} columns ({column_axis}), "
-        f"from {low:.1%} to {high:.1%}."
-    )
-    shares = (100 * values).tolist()
-    table = Table([row_axis, *columns], [[name, *row] for name, row in zip(rows, shares, strict=True)], "Percent", decimals=1)
-    return drawn_figure(draw, (max(side, 3.0), max(height, 2.4)), alt, caption, table)
-
-
-_LETTERS = 7
-"""Letters of a label that fit above a cell."""
-
-_BAR_WIDTH = 1.6
-"""Width, in cells, of the colour bar and its two labels next to a matrix."""
-
-
 def common_scale(matrices: Sequence[ArrayLike]) -> tuple[float, float]:
-    """Values of the palest and the deepest colour for several heat maps: their extremes, rounded outwards to steps of 5 %."""
+    """Values of the palest and the deepest colour for several matrices: their extremes, rounded outwards to steps of 5 %."""
     values = np.concatenate([np.ravel(np.asarray(matrix, dtype=np.float64)) for matrix in matrices])
     # A share such as 0.35 may differ from its step by a rounding error.
     low, high = float(np.nanmin(values)) * 20 + 1e-9, float(np.nanmax(values)) * 20 - 1e-9
@@ -156,17 +74,6 @@ def common_scale(matrices: Sequence[ArrayLike]) -> tuple[float, float]:
     if pale == deep:  # a single value, on a step: stay within 0 and 100 %
         pale, deep = (pale - 1, pale) if pale > 0 else (pale, pale + 1)
     return pale / 20, deep / 20
-
-
-def _colour_bar(axes: Axes, ramp: Any, shape: tuple[int, int], ends: tuple[float, float]) -> None:
-    """Draw the colour bar, lowest value at the bottom, to the right of a matrix of cells of size 1."""
-    rows, columns = shape
-    steps = 24
-    edges = np.linspace(rows, 0, steps + 1)
-    axes.pcolormesh(columns + np.array([0.4, 0.65]), edges, np.linspace(0, 1, steps)[:, None], cmap=ramp, vmin=0, vmax=1)
-    for value, y, at in ((ends[1], 0, "top"), (ends[0], rows, "bottom")):
-        axes.text(columns + 0.75, y, f"{100 * value:.0f} %", ha="left", va=at, fontsize=7.5)
-    axes.set_xlim(0, columns + _BAR_WIDTH)
 
 
 def bar_chart(labels: Sequence[str], values: Sequence[float], *, label_axis: str, value_axis: str, caption: str = "") -> Figure:
@@ -338,13 +245,6 @@ def _integral(value: float) -> int | float:
     return int(value) if float(value).is_integer() else float(value)
 
 
-def _readable_on(colour: tuple[float, ...]) -> str:
-    """Black or white, whichever has the higher WCAG contrast on ``colour`` (sRGB in [0, 1])."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour[:3]]
-    luminance = float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
-    return "#ffffff" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else "#10161c"
-
-
 def axes_style(axes: Axes, theme: Theme, x_label: str, y_label: str) -> None:
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
@@ -367,8 +267,8 @@ def drawn_figure(
 ) -> Figure:
     """A figure drawn by ``draw``; ``size_in`` is (width, height) in inches.
 
-    It is drawn again for dark pages only if it has colours beyond the theme's plain ones, such as those of a ramp or of text on
-    it: drawing takes most of a report's time.
+    It is drawn again for dark pages only if it has colours beyond the theme's plain ones, such as those of a ramp:
+    drawing takes most of a report's time.
     """
     light = _svg(draw, LIGHT, size_in)
     plain = {*COLOUR.findall(light.decode())} <= {*LIGHT.plain().values()}

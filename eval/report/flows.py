@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .blocks import Figure, Table
-from .figures import Theme, drawn_figure, legend_beside
+from .figures import Theme, drawn_figure, legend_beside, short_labels
 
 if TYPE_CHECKING:  # matplotlib takes a second to import
     from matplotlib.axes import Axes
@@ -63,8 +63,8 @@ def flow_chart(
             codes = [Path.MOVETO, *[Path.CURVE4] * 3, Path.LINETO, *[Path.CURVE4] * 3, Path.CLOSEPOLY]
             axes.add_patch(PathPatch(Path(points, codes), facecolor=colours[change.kind], alpha=0.7, linewidth=0))
         for x, side, names in ((-0.02, "right", left[1]), (1.02, "left", right[1])):
-            for name, y in names.items():
-                axes.text(x, y, name if len(name) <= 40 else f"{name[:39]}…", ha=side, va="center", fontsize=8)
+            for name, y in zip(short_labels([*names], 40), names.values(), strict=True):
+                axes.text(x, y, name, ha=side, va="center", fontsize=8)
         for x, side, text in ((-0.02, "right", old_axis), (1.02, "left", new_axis)):
             axes.text(x, -1.2, text, ha=side, va="center", fontsize=9, color=theme.faint)
         axes.set_xlim(-0.75, 1.75)

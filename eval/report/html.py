@@ -19,7 +19,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from ...curation.rows import visible
-from .blocks import Album, Block, Cell, CellValue, Details, Heats, Report, Switch, Table, Thumb
+from .blocks import Album, Block, Cell, CellValue, Details, Heats, Report, Switch, Table, Thumb, value_of
 from .figure_csv import table_files
 from .images import encode, enlarged, thumbnail
 from .inline import Shapes, page_style
@@ -35,7 +35,7 @@ def render(report: Report, tables: str = "") -> str:
 
     Args:
         report: the report to render.
-        tables: folder of the CSV files of its plots, see ``tables.figures_of``; "" if they are not written.
+        tables: folder of the CSV files of its plots, see ``figure_csv.figures_of``; "" if they are not written.
 
     Raises:
         ValueError: a picture is not SVG, PNG, JPEG or WebP, or a thumbnail cannot be read.
@@ -132,11 +132,11 @@ def _finalized(value: Any) -> Any:
 
 
 def _anchors(report: Report) -> list[str]:
-    """An id per section: its title in lower case with hyphens, numbered where two would be equal."""
+    """An id per section: its anchor, numbered where two would be equal."""
     taken: dict[str, int] = {}
     anchors: list[str] = []
     for section in report.sections:
-        name = re.sub(r"[^a-z0-9]+", "-", section.title.lower()).strip("-") or "section"
+        name = section.anchor
         taken[name] = taken.get(name, 0) + 1
         anchors.append(name if taken[name] == 1 else f"{name}-{taken[name]}")
     return anchors
@@ -186,6 +186,6 @@ def _printed(value: str | int | float | None, decimals: int = 3, *, as_found: bo
 
 def _alignment(table: Table, column: int) -> str:
     """ "number" if all values of the column are numbers or missing, and at least one is present."""
-    values = [_cell_of(row[column]).value for row in table.rows]
+    values = [value_of(row[column]) for row in table.rows]
     there = [value for value in values if value is not None]
     return "number" if there and all(isinstance(value, int | float) for value in there) else "text"

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ..protocols.open_world.measures import TEST_SET
 from .blocks import Block, CellValue, Details, Figure, Section, Table, Text
-from .open_world import MEASURES, by_stratum, measured_rows, split_said, stratum_figures
+from .open_world import MEASURES, by_stratum, capital, measured_rows, split_said, stratum_figures
 
 _ABOUT = (
     "The whole set under each visual transform, evaluated separately from the stream with the predictors as they were after "
@@ -60,7 +60,7 @@ def _figures(frame: pl.DataFrame, split: str, task: str, when: str) -> list[Figu
             )
             for name, amount in runs
         }
-        caption = f"{said.capitalize()} by visual transform, {split_said(split)}, {when}."
+        caption = f"{capital(said)} by visual transform, {split_said(split)}, {when}."
         found += stratum_figures(places, curves, axis="visual transform", said=said, caption=caption)
     return found
 

@@ -108,7 +108,7 @@ class Shown:
         """The selection in words, for captions."""
         task = [] if measure.startswith("reaction_time.") else [_TASKS.get(self.task, self.task)]
         novel = [] if self.task == "none" else [f"novel to the {self.novel_to}"]
-        return ", ".join([_capital(_said(measure)), *task, split_said(self.split), *novel, *self._summed()])
+        return ", ".join([capital(_said(measure)), *task, split_said(self.split), *novel, *self._summed()])
 
     def _summed(self) -> list[str]:
         return ["cumulative from increment 0" if self.from_start else "cumulative"] if self.cumulative else []
@@ -247,10 +247,10 @@ def _task_blocks(tidy: pa.Table, measures: Sequence[str], shown: Shown) -> list[
     blocks: list[Block] = list(_both_ways(tidy, measures[0], shown))
     if blocks and "post" in shown.phases:
         summed = _both_ways(tidy, measures[0], dataclasses.replace(shown, cumulative=True))
-        blocks += [Details(f"{_capital(_said(measures[0]))}, cumulative", summed)] if summed else []
+        blocks += [Details(f"{capital(_said(measures[0]))}, cumulative", summed)] if summed else []
     for measure in measures[1:]:
         found = _both_ways(tidy, measure, shown)
-        blocks += [Details(_capital(_said(measure)), found)] if found else []
+        blocks += [Details(capital(_said(measure)), found)] if found else []
     return blocks
 
 
@@ -377,7 +377,8 @@ def _reading(measure: str) -> str:
     return f"up to the {until}, {by}, detected sample {'not ' if before else ''}counted"
 
 
-def _capital(text: str) -> str:
+def capital(text: str) -> str:
+    """The text with a capital first letter; the others stay as they are, unlike with ``str.capitalize``."""
     return text[:1].upper() + text[1:]
 
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from ...curation.stage_rows import Rows
 from ...curation.store import Store
-from .blocks import Album, Cell, CellValue, ImageGrid, Section, Sheet, Table, Text, Thumb
+from .blocks import Album, Block, CellValue, Details, ImageGrid, Section, Sheet, Table, Text, Thumb, value_of
 from .images import enlarged, small
 from .plan_chart import short_digest
 
@@ -120,6 +120,13 @@ def contact_section(
     return Section(title, [Text([intro]), *([Album(facets, grids)] if grids else [])])
 
 
+def folded(parts: Mapping[str, Sequence[Block]]) -> list[Block]:
+    """The blocks of each part below its name, the first part opened; without names if there is only one part."""
+    if len(parts) < 2:
+        return [block for blocks in parts.values() for block in blocks]
+    return [Details(name, blocks, opened=at == 0) for at, (name, blocks) in enumerate(parts.items()) if blocks]
+
+
 @dataclasses.dataclass(frozen=True)
 class Provenance:
     """A source: its name, licence, digest, and what it is."""
@@ -140,9 +147,6 @@ def provenance_section(sources: Sequence[Provenance]) -> Section:
 def without_empty_columns(table: Table) -> Table:
     """The table without columns that are empty in every row; the first column always stays."""
 
-    def said(value: CellValue) -> bool:
-        return (value.value if isinstance(value, Cell) else value) is not None
-
-    lines = [at for at in range(len(table.columns)) if at == 0 or any(said(row[at]) for row in table.rows)]
+    lines = [at for at in range(len(table.columns)) if at == 0 or any(value_of(row[at]) is not None for row in table.rows)]
     rows = [[row[at] for at in lines] for row in table.rows]
     return dataclasses.replace(table, columns=[table.columns[at] for at in lines], rows=rows)

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..results import Line
-from .blocks import Block, CellValue, Details, Section, Table, Text
+from .blocks import Block, Details, Section, Text
 from .figures import bar_chart
-from .open_world import stratum_figures
-from .trainings import PublishedRow, settings_details
+from .open_world import capital, stratum_figures
+from .trainings import SPREAD, PublishedRow, lines_table, settings_details, whole_columns
 
-_SPLITS = {"train": "training", "validate": "validation", "test": "test"}
+SPLITS = {"train": "training", "validate": "validation", "test": "test"}
+"""Splits of the starting release, and the headings of their columns."""
+
 _ABOUT = (
     "Classifiers of the starting release only, with its own labels and all of its classes: the paper's Table 3 and Figure 16. "
     "Original: the stored outputs of the backbone's own classifier.",
@@ -26,22 +28,19 @@ def starting_sections(
 
     Args:
         found: lines of trainings on the starting release.
-        published: rows of the paper, shown below ours; their values by split.
+        published: rows of the paper, shown below ours; their values by heading.
         notes: shown below the table.
     """
     if not found:
         return []
-    scores = {line.label: {split: _mean(line, split) for split in _SPLITS} for line in found}
-    rows: list[Sequence[CellValue]] = []
-    for name, mine in scores.items():
-        rows.append([name, "this run", *(mine[split] for split in _SPLITS)])
-        rows += [[row.name, row.source, *map(row.values.get, _SPLITS)] for row in published if row.under == name]
-    ours = Table(["classifier", "from", *_SPLITS.values()], rows, "MCC on the starting release", decimals=4)
+    columns = whole_columns({name: f"start.mcc@{split}" for split, name in SPLITS.items()})
+    caption = f"MCC on the starting release, {SPREAD}"
+    ours = lines_table(found, columns, caption, times=1, decimals=4, published=published)
     blocks: list[Block] = [Text(_ABOUT), ours, *notes]
-    for split, name in _SPLITS.items():
-        there = {label: mine[split] for label, mine in scores.items() if mine[split] is not None}
+    for split, name in SPLITS.items():
+        there = {line.label: mean for line in found if (mean := _mean(line, split)) is not None}
         if there:
-            values = [max(0.0, float(value or 0)) for value in there.values()]
+            values = [max(0.0, mean) for mean in there.values()]
             caption = f"MCC of each classifier, {name} samples of the starting release."
             chart = bar_chart(list(there), values, label_axis="classifier", value_axis="MCC", caption=caption)
             blocks.append(chart if split == "test" else Details(f"On {name} samples", [chart]))
@@ -56,12 +55,12 @@ def _by_transform(found: Sequence[Line]) -> list[Block]:
     places = ["", *sorted(seen)]
     labels = ["none", *(place.partition("=")[2] for place in places[1:])]
     blocks: list[Block] = []
-    for split, name in _SPLITS.items():
+    for split, name in SPLITS.items():
         figures: list[Block] = []
         for metric, said in (("start.mcc", "MCC"), ("start.top1_accuracy", "top-1 accuracy")):
             curves = {line.label: [_mean(line, split, metric, place) for place in places] for line in found}
             known = {label: curve for label, curve in curves.items() if any(value is not None for value in curve[1:])}
-            caption = f"{said[:1].upper()}{said[1:]} by visual transform, {name} samples of the starting release."
+            caption = f"{capital(said)} by visual transform, {name} samples of the starting release."
             figures += stratum_figures(labels, known, axis="visual transform", said=said, caption=caption)
         blocks += figures if split == "test" else [Details(f"On {name} samples", figures)] if figures else []
     return blocks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from ..labels import LabelledSettings, differences, shortened, unnamed
 from ..metrics.order_sensitivity import mean_and_deviation
 from ..results import Line
 from .blocks import Block, Cell, CellValue, Details, Figure, Heat, Heats, Switch, Table, Text
-from .figures import common_scale, heat_map, line_chart
+from .figures import common_scale, line_chart
 from .sections import without_empty_columns
 
 CURVES = 12
@@ -199,6 +200,12 @@ def changed_settings(line: Line, papers: Iterable[Mapping[str, Any]], *, apart: 
     return min(([name for name in names if name not in apart] for names in changed), key=len)
 
 
+def told_changes(line: Line, papers: Iterable[Mapping[str, Any]], *, apart: Sequence[str] = ()) -> str:
+    """The settings in which a training differs from a paper's, as a reason; "" if there is none. See ``changed_settings``."""
+    changed = changed_settings(line, papers, apart=apart)
+    return f"settings of the paper were changed: {', '.join(changed)}" if changed else ""
+
+
 def comparable(lines: Sequence[R], data: str, why: Callable[[R], str], same: str) -> tuple[list[R], Text]:
     """The lines that are comparable with a paper's figures, by their records, and the verdict for the report.
 
@@ -208,12 +215,12 @@ def comparable(lines: Sequence[R], data: str, why: Callable[[R], str], same: str
         why: why a training differs from the paper's, by its own record; "" if it does not.
         same: what comparable lines have in common with the paper.
     """
-    reasons = {line.label: data or why(line) for line in lines}
-    fair = [line for line in lines if not reasons[line.label]]
+    reasons = [data or why(line) for line in lines]
+    fair = [line for line, reason in zip(lines, reasons, strict=True) if not reason]
     if not fair:
-        text = "; ".join(dict.fromkeys(reasons.values()))
+        text = "; ".join(dict.fromkeys(reasons))
         return fair, Text([f"Not a fair comparison: {text}; the paper's figures are not shown."], tone="note")
-    others = "".join(f" Not for {label}: {reason}." for label, reason in reasons.items() if reason)
+    others = "".join(f" Not for {line.label}: {reason}." for line, reason in zip(lines, reasons, strict=True) if reason)
     return fair, Text([f"Fair comparison: {same}.{others}"], tone="good")
 
 
@@ -347,65 +354,55 @@ def method_curves(lines: Mapping[str, ArrayLike], names: Sequence[str], *, of: s
     return blocks
 
 
-def accuracy_heats(
-    lines: Mapping[str, ArrayLike], names: Sequence[str], *, of: str, scale: tuple[float, float]
+def position_heats(
+    matrices: Mapping[str, tuple[Sequence[str], ArrayLike]],
+    *,
+    of: str,
+    what: str = "accuracy",
+    scale: tuple[float, float] | None = None,
 ) -> list[Heats | Text]:
-    """Accuracy matrices in percent, mean over runs, as tables with one colour scale: a page holds hundreds of them.
+    """Matrices of what was tested after each domain, mean over runs, with one colour scale; a page holds hundreds of them.
 
     Args:
-        lines, names, of: see ``method_curves``.
-        scale: see ``common_scale``.
+        matrices: label of a line -> names of N domains, and (S, N, N) values in [0, 1] of S runs, NaN where not tested.
+        of: what the domains are: "task", "bucket".
+        what: what is measured.
+        scale: see ``percent_heats``.
     """
-    means = {label: np.asarray(runs, dtype=np.float64).mean(0) for label, runs in lines.items()}
-    shown = {label: mean for label, mean in means.items() if not np.isnan(mean).all()}
-    heats = [
-        Heat(label, names, names, (100 * mean).tolist(), framed=not np.isnan(np.diagonal(mean)).all())
-        for label, mean in shown.items()
-    ]
-    rows, columns = f"trained up to {of}", f"tested on {of}"
-    blocks: list[Heats | Text] = [Heats(heats, (100 * scale[0], 100 * scale[1]), rows, columns, "percent")] if heats else []
-    untested = [label for label in means if label not in shown]  # such as single domains, where only the next one is tested
+    heats: list[Heat] = []
+    untested: list[str] = []  # such as single domains, where only the next one is tested
+    for label, (names, values) in matrices.items():
+        runs = np.asarray(values, dtype=np.float64)
+        mean = runs.mean(0)
+        if np.isnan(mean).all():
+            untested.append(label)
+            continue
+        title = f"{label}: {'1 run' if len(runs) == 1 else f'mean of {len(runs)} runs'}"
+        heats.append(Heat(title, names, names, mean.tolist(), framed=not np.isnan(np.diagonal(mean)).all()))
+    blocks: list[Heats | Text] = []
+    if heats:
+        axes = f"trained up to {of}", f"tested on {of}"
+        blocks.append(percent_heats(heats, *axes, unit=f"{what} in percent", scale=scale))
     if untested:
         blocks.append(Text([f"{', '.join(untested)}: not tested on a later {of}, since there is none."]))
     return blocks
 
 
-K = TypeVar("K")
+def percent_heats(
+    heats: Sequence[Heat], row_axis: str, column_axis: str, *, unit: str, scale: tuple[float, float] | None = None
+) -> Heats:
+    """Matrices of shares, printed in percent, with one colour scale.
+
+    Args:
+        heats: matrices of values in [0, 1].
+        row_axis, column_axis, unit: see ``Heats``.
+        scale: values of the palest and the deepest colour, see ``common_scale``; None: that of these matrices.
+    """
+    pale, deep = common_scale([heat.values for heat in heats]) if scale is None else scale
+    percent = [dataclasses.replace(heat, values=(100 * np.asarray(heat.values)).tolist()) for heat in heats]
+    return Heats(percent, (100 * pale, 100 * deep), row_axis, column_axis, unit)
 
 
 def switch(title: str, options: Mapping[str, Block]) -> list[Block]:
     """A switch between blocks, such as those of several methods; a single block is shown without a switch."""
     return [Switch(title, [*options.items()])] if len(options) > 1 else [*options.values()]
-
-
-def position_matrices(
-    matrices: Mapping[K, tuple[str, Sequence[str], ArrayLike]], *, of: str, what: str = "accuracy"
-) -> dict[K, Figure | Text]:
-    """Heat maps with a common colour scale, so that they can be compared; text where nothing was tested.
-
-    Args:
-        matrices: key -> label of a line, N names, and (S, N, N) values in [0, 1] of S runs, NaN where not tested.
-        of: what the names are: "task", "bucket".
-        what: what is measured.
-    """
-    values = {key: np.asarray(runs, dtype=np.float64) for key, (_, _, runs) in matrices.items()}
-    shown = [runs.mean(0) for runs in values.values() if not np.isnan(runs.mean(0)).all()]
-    scale = common_scale(shown) if shown else None
-    figures: dict[K, Figure | Text] = {}
-    for key, (label, names, _) in matrices.items():
-        mean, runs = values[key].mean(0), len(values[key])
-        if np.isnan(mean).all():  # such as a single domain, where only the next one is tested
-            figures[key] = Text([f"{label}: not tested on a later {of}, since there is none."])
-            continue
-        framed = "" if np.isnan(np.diagonal(mean)).all() else f"; the frame marks the {of} learned last"
-        figures[key] = heat_map(
-            mean,
-            names,
-            names,
-            row_axis=f"trained up to {of}",
-            column_axis=f"tested on {of}",
-            what="accuracies" if what == "accuracy" else what,
-            scale=scale,
-            caption=f"{label}: {what} in percent, {'1 run' if runs == 1 else f'mean of {runs} runs'}{framed}.",
-        )
-    return figures

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from ...curation.nested import flat
 from ...datasets.clear.facts import FEATURES, RELEASED, PublishedCell, facts, published_tables
-from ...eval.report.blocks import Block, Cell, CellValue, Table
-from ...eval.report.trainings import PublishedRow, changed_settings, digests_to_state
+from ...eval.report.blocks import Block, Cell, CellValue, Table, value_of
+from ...eval.report.trainings import PublishedRow, digests_to_state, told_changes
 from ...eval.results import Line
 from ...training.baselines.clear import paper_methods, paper_settings, presets
 from ..feature_sets import EMBEDDING, PIXELS, stage_of
@@ -93,8 +93,7 @@ def why_not_its_settings(line: Line, features: str) -> str:
     network = network_of(line)
     if not any(table.network == network and features in table.features for table in published_tables()):
         return f"the paper has no figures of {network} on {told_features(features)}"
-    changed = changed_settings(line, _settings(line, network, features), apart=_features_in(line))
-    return f"settings of the paper were changed: {', '.join(changed)}" if changed else ""
+    return told_changes(line, _settings(line, network, features), apart=_features_in(line))
 
 
 def _features_in(line: Line) -> list[str]:
@@ -107,8 +106,7 @@ def why_not_the_papers_offline(line: Line) -> str:
     features = str(line.settings.get("features", EMBEDDING))
     if (network_of(line), features) != (OFFLINE.network, PIXELS):
         return f"the paper has a figure of {OFFLINE.network} on {told_features(PIXELS)}"
-    changed = changed_settings(line, _settings(line, OFFLINE.network, PIXELS), apart=_features_in(line))
-    return f"settings of the paper were changed: {', '.join(changed)}" if changed else ""
+    return told_changes(line, _settings(line, OFFLINE.network, PIXELS), apart=_features_in(line))
 
 
 def why_not_its_features(line: Line, features: str, known: Mapping[str, str]) -> str:
@@ -162,17 +160,15 @@ def published_rows(
         values: dict[str, CellValue] = {
             heading(cell): Cell(cell.mean, note=f"± {cell.printed.split('±')[1]}") for cell in cells
         }
-        same = [each for each in found if all(_mean(each[2].get(name)) in (None, _mean(it)) for name, it in values.items())]
+        same = [
+            each for each in found if all(value_of(each[2].get(name)) in (None, value_of(it)) for name, it in values.items())
+        ]
         if values and same:
             same[0][0].append(table.name)
             same[0][2].update({name: value for name, value in values.items() if name not in same[0][2]})
         elif values:
             found.append(([table.name], row_name(cells[0]), values))
     return [PublishedRow(name, f"the CLEAR paper, {named_tables(tables)}", values, label) for tables, name, values in found]
-
-
-def _mean(value: CellValue) -> CellValue:
-    return value.value if isinstance(value, Cell) else value
 
 
 def named_tables(names: Iterable[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +13,10 @@ from ...curation.rng import uniform
 from ...curation.stage_rows import Rows
 from ...datasets.clear.facts import facts, published_limits
 from ...eval.metrics.drift import group_sums
-from ...eval.report.blocks import Block, CellValue, Details, Section, Table, Text
+from ...eval.report.blocks import Block, CellValue, Section, Table, Text
 from ...eval.report.figures import bar_chart
 from ...eval.report.maps import drift_blocks, map_figures
-from ...eval.report.sections import counts_table, picture_sheets, sample_sheet
+from ...eval.report.sections import counts_table, folded, picture_sheets, sample_sheet
 from ..feature_sets import EMBEDDING, stage_of
 from ..names import short
 from ..report import OWNERS, ReportedRun, write_page
@@ -309,8 +309,8 @@ def _vectors(run: ReportedRun, config: ClearConfig, buckets: list[Bucket]) -> li
         f"; the maps show a random sample of {len(drawn):,}." if len(drawn) < len(found.keys) else "."
     )
     return [
-        *([Section("Map of the vectors", [Text([text]), *_side_by_side(maps)])] if maps else []),
-        *([Section("Drift", _side_by_side(drifts))] if any(drifts.values()) else []),
+        *([Section("Map of the vectors", [Text([text]), *folded(maps)])] if maps else []),
+        *([Section("Drift", folded(drifts))] if any(drifts.values()) else []),
     ]
 
 
@@ -347,10 +347,3 @@ def _sets_of_vectors(run: ReportedRun, config: ClearConfig, found: Classed) -> d
         if at.keys() >= {*found.keys}:  # a stage of an earlier run may have other rows
             sets[name] = RowVectors(rows, column, np.array([at[key] for key in found.keys], dtype=np.int64))
     return sets
-
-
-def _side_by_side(sets: Mapping[str, Sequence[Block]]) -> list[Block]:
-    """The blocks of each set of vectors, below its name if there are several."""
-    if len(sets) < 2:
-        return [block for blocks in sets.values() for block in blocks]
-    return [Details(name, blocks, opened=at == 0) for at, (name, blocks) in enumerate(sets.items()) if blocks]

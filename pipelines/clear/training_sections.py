@@ -19,17 +19,18 @@ from ...datasets.clear.facts import FEATURES, PublishedCell, published_tables
 from ...datasets.reader.index import DatasetIndex
 from ...eval.labels import line_labels, unnamed
 from ...eval.protocols.domain_incremental import METRICS
-from ...eval.report.blocks import Block, CellValue, Details, Section, Table, Text
+from ...eval.report.blocks import Block, CellValue, Section, Table, Text
 from ...eval.report.figures import common_scale
+from ...eval.report.sections import folded
 from ...eval.report.trainings import (
     SPREAD,
     Column,
     PublishedRow,
-    accuracy_heats,
     comparable,
     lines_table,
     method_curves,
     own_metrics,
+    position_heats,
     settings_details,
     settings_text,
     whole_columns,
@@ -289,7 +290,7 @@ _TABLE_1 = {
 def both_protocols(groups: Sequence[MethodLines], data: str, known: Mapping[str, str]) -> list[Section]:
     """The table in the form of the paper's Table 1, with its methods first and in its order; empty if no method was trained
     under both protocols."""
-    blocks: list[tuple[str, list[Block]]] = []
+    blocks: dict[str, list[Block]] = {}
     order = {name: at for at, name in enumerate(expanded(["table1"]))}
     for network, features in dict.fromkeys((group.network, group.features) for group in groups):
         some = [group for group in groups if (group.network, group.features) == (network, features)]
@@ -309,10 +310,8 @@ def both_protocols(groups: Sequence[MethodLines], data: str, known: Mapping[str,
         words = [f"{row.label} is {_TABLE_1[row.label]}" for row in rows if row.label in _TABLE_1]
         note = [Text([f"In the paper's terms, {', '.join(words)}."])] if words else []
         apart = _differences(some, rows, lambda group: group.protocol)
-        blocks.append((f"{network}, {features}", [verdict, table, *note, *apart]))
-    if len(blocks) < 2:
-        return [Section("Baselines, both protocols", found) for _, found in blocks]
-    return [Section("Baselines, both protocols", [Details(name, found, at == 0) for at, (name, found) in enumerate(blocks)])]
+        blocks[f"{network}, {features}"] = [verdict, table, *note, *apart]
+    return [Section("Baselines, both protocols", folded(blocks))] if blocks else []
 
 
 # --------------------------------------------------------------------------------------------------------------- figures
@@ -326,17 +325,17 @@ def _short(label: str) -> str:
 
 def _by_features(groups: Sequence[MethodLines], names: Sequence[str], scale: tuple[float, float]) -> list[Block]:
     """Curves, matrices and settings of each set of features."""
-    blocks: list[Block] = []
-    for at, group in enumerate(groups):
-        shown: list[Block] = []
+    blocks: dict[str, list[Block]] = {}
+    for group in groups:
+        shown = blocks[group.features] = []
         if len(groups) > 1:
             columns = whole_columns({_told(metric): metric for metric in _metrics(group.protocol)})
             shown.append(lines_table(group.lines, columns, f"In {_UNIT}"))
         shown += [*own_metrics(group.lines), *settings_details(group.lines)]
         shown += method_curves({_short(label): runs for label, runs in group.runs.items()}, names, of="bucket")
-        shown += accuracy_heats(group.runs, names, of="bucket", scale=scale)
-        blocks += [Details(group.features, shown, opened=at == 0)] if len(groups) > 1 else shown
-    return blocks
+        matrices = {label: (names, runs) for label, runs in group.runs.items()}
+        shown += position_heats(matrices, of="bucket", scale=scale)
+    return folded(blocks)
 
 
 def pretraining_sections(lines: Sequence[Line]) -> list[Section]:

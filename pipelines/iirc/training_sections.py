@@ -19,9 +19,8 @@ from ...eval.report.trainings import (
     lines_table,
     own_metrics,
     position_curves,
-    position_matrices,
+    position_heats,
     settings_details,
-    switch,
     whole_columns,
 )
 from ...eval.results import Line
@@ -88,10 +87,9 @@ def protocol_sections(
     ]
     if curves:
         blocks.append(Details("By kind of class after each task", curves))
-    matrices = {line.label: _matrix(line) for line in several}
-    figures = switch("method", position_matrices(matrices, of="task", what="pw-JS"))
+    matrices = position_heats({line.label: _matrix(line) for line in several}, of="task", what="pw-JS")
     nothing = Text(["No method was trained on more than one task."])
-    blocks.append(Details("Each task after each task (R_jk)", figures or [nothing]))
+    blocks.append(Details("Each task after each task (R_jk)", matrices or [nothing]))
     sections = [Section(f"Baselines, {protocol}", blocks)]
     after = config.evaluation.confusion_after
     confusions = [block for line in found for block in _confusions(line, Predictions(predicted(line)), after)]
@@ -132,11 +130,11 @@ def _curve(line: Line) -> np.ndarray:
     return line.matrix("pw_js", [""], split=_role(line))[:, :, 0]
 
 
-def _matrix(line: Line) -> tuple[str, list[str], np.ndarray]:
-    """Label, tasks and R_jk of the runs that have the same number of tasks as the first."""
+def _matrix(line: Line) -> tuple[list[str], np.ndarray]:
+    """Tasks and R_jk of the runs that have the same number of tasks as the first."""
     lengths = (~np.isnan(_curve(line))).sum(1)
     tasks = _task_names(line)[: int(lengths[0])]
-    return line.label, tasks, line.matrix("pw_js", tasks, split=_role(line))[lengths == lengths[0], : len(tasks)]
+    return tasks, line.matrix("pw_js", tasks, split=_role(line))[lengths == lengths[0], : len(tasks)]
 
 
 def _confusions(line: Line, found: Predictions, after: Sequence[int]) -> list[Block]:

@@ -10,7 +10,8 @@ from ...curation.nested import flat
 from ...datasets.kowl.facts import facts
 from ...datasets.kowl.tables import increment_table, published_table
 from ...eval.report.blocks import Block, Text
-from ...eval.report.trainings import PublishedRow, changed_settings, digests_to_state
+from ...eval.report.starting_release import SPLITS
+from ...eval.report.trainings import PublishedRow, digests_to_state, told_changes
 from ...eval.results import Line
 from ...training.predictors.paper import paper_settings, released_settings, start_settings
 from ..report import ReportedRun
@@ -49,7 +50,7 @@ def table_3_rows(
             reasons[why] = None
             continue
         at = table["classifier"].index(name)
-        values = {split: table[split][at] for split in ("train", "validate", "test")}
+        values = {heading: table[split][at] for split, heading in SPLITS.items()}
         rows.append(PublishedRow(name, "Table 3", values, under=line.label))
     notes: list[Block] = []
     if reasons:
@@ -109,8 +110,8 @@ def _row_of(line: Line, config: KowlConfig, digests: Mapping[str, str]) -> tuple
         ]
         variants = [{**flat(own), **{f"{part}{name}": value for name, value in each.items()}} for each in every]
     apart = [each for each in line.settings if each.startswith("prior_knowledge")]
-    changed = changed_settings(line, variants, apart=apart)
-    return ("", f"settings of the paper were changed: {', '.join(changed)}") if changed else (name, "")
+    changed = told_changes(line, variants, apart=apart)
+    return ("", changed) if changed else (name, "")
 
 
 def has_published_counts(config: KowlConfig, ours: pa.Table) -> bool:

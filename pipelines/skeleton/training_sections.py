@@ -11,16 +11,18 @@ import numpy as np
 
 from ...datasets.skeleton.facts import table_3
 from ...eval.metrics.order_sensitivity import mean_and_deviation
-from ...eval.report.blocks import Block, Cell, Details, Section, Table, Text
+from ...eval.report.blocks import Block, Cell, Details, Heat, Section, Table, Text
 from ...eval.report.dots import dot_chart
-from ...eval.report.figures import heat_map, line_chart
+from ...eval.report.figures import line_chart
 from ...eval.report.order_sensitivity import accuracy_forgetting_chart
 from ...eval.report.trainings import (
+    MOST_CURVES,
     SPREAD,
     Column,
     comparable,
     lines_table,
-    position_matrices,
+    percent_heats,
+    position_heats,
     settings_details,
     settings_text,
     spread_cell,
@@ -48,8 +50,6 @@ from .series import (
     series,
     tasks_of,
 )
-
-_MOST_IN_A_CHART = 8
 
 _FIGURES = {"gcn": {"task": 3, "both": 5, "width": 7, "depth": 8}, "st_gcn": {"task": 4, "both": 6}}
 """The paper's figures, by network and content. Those of orders have a part for each dataset, and those of architectures are
@@ -245,16 +245,10 @@ def _differences(config: SkeletonConfig, told: Differing, by: By, names: Sequenc
     whole = next(iter(over.values())).names
     labels = [_named(group, names) for group in whole]
     opd = {label: each.difference.opd for label, each in over.items()}
-    heat = heat_map(
-        np.array([values.mean(0) for values in opd.values()]).T,
-        labels,
-        list(opd),
-        row_axis=by,
-        column_axis="method",
-        what="differences over orders",
-        caption=f"OPD by {by} in percent, mean over repeats.",
-    )
-    blocks.append(heat if by == "task" else Details("OPD by class", [heat]))
+    means = np.array([values.mean(0) for values in opd.values()]).T
+    heat = Heat(f"OPD by {by}, mean over repeats", labels, list(opd), means.tolist())
+    heats = percent_heats([heat], by, "method", unit="percent")
+    blocks.append(heats if by == "task" else Details("OPD by class", [heats]))
     rows = [[label, *(spread_cell(values[:, at]) for values in opd.values())] for at, label in enumerate(labels)]
     blocks.append(Details(f"OPD by {by}, with deviations", [Table([by, *opd], rows, "Percent", decimals=1)]))
     return blocks
@@ -265,17 +259,16 @@ def default_section(found: Sequence[Line]) -> Section | None:
     mine = of_experiment(found, "default") or of_experiment(found, "task_order")
     matrices = {one.label: default_matrices(one) for one in mine}
     numbered = {
-        label: (label, [str(at) for at in range(values.shape[1])], values)  # numbered as in the split, and in the paper
+        label: ([str(at) for at in range(values.shape[1])], values)  # numbered as in the split, and in the paper
         for label, values in matrices.items()
         if len(values)
     }
-    figures = position_matrices(numbered, of="task")
-    if not figures:
+    if not numbered:
         return None
     blocks: list[Block] = [*settings_details(mine)]
     if of_experiment(found, "default"):
         blocks.insert(0, _measure_table(mine, f"The default order; {SPREAD} over repeats"))
-    blocks += switch("method", figures)
+    blocks += position_heats(numbered, of="task")
     return Section("The default order, task by task", blocks)
 
 
@@ -294,8 +287,8 @@ def architecture_section(config: SkeletonConfig, found: Sequence[Line]) -> Secti
         of = f"{model}, {fixed}{f'; {figure}' if figure else ''}"
         those = [one for one in told if one.lines[0].model == model]
         for measure, axis in (("aa", "average accuracy, AA"), ("af_from_best", "average forgetting, AF")):
-            for at in range(0, len(those), _MOST_IN_A_CHART):
-                blocks += _curves(those[at : at + _MOST_IN_A_CHART], shapes, places, measure, what, axis, of)
+            for at in range(0, len(those), MOST_CURVES):
+                blocks += _curves(those[at : at + MOST_CURVES], shapes, places, measure, what, axis, of)
     table = _measure_table(mine, f"Default order; {SPREAD} over repeats")
     return Section("Architecture sensitivity", [*blocks, Details("The numbers", [table]), *settings_details(mine)])
 

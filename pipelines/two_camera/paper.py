@@ -122,7 +122,7 @@ def other_training(config: TwoCameraConfig, own: Mapping[str, Any]) -> str:
 
 def other_augmentation(config: TwoCameraConfig, line: Line, made: Mapping[str, Artifact]) -> str:
     """Why a method was not trained on re-illuminated rows as in the paper; "" if it was. The radiometric set has none there."""
-    kind, targets, own = augmentation_of(config, line), facts().targets, line.settings
+    kind, targets, own = augmentation_of(config, line), facts().augmentation.targets, line.settings
     if config.compare_with == "radiometric":
         return (
             "" if kind == "none" else f"it was trained on re-illuminated rows {kind}, and the paper's radiometric set has none"

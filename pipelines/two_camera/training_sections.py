@@ -127,7 +127,7 @@ def _comparable(found: Sequence[Line]) -> dict[str, Column[Line]]:
 def _not_here(config: TwoCameraConfig, found: Sequence[Line]) -> Details:
     """The published rows that no line of this run matches, and why."""
     ours = {paper_name(line) for line in found}
-    on_transforms = {*(f"ours-{count}" for count in facts().parameters), row_of(LINEAR)}
+    on_transforms = {*(f"ours-{count}" for count in facts().network.parameters), row_of(LINEAR)}
     rows: list[Sequence[CellValue]] = []
     for row in facts().tables[config.compare_with or "s20"]:
         why = "not among this run's methods"
@@ -153,8 +153,8 @@ def _with_and_without(config: TwoCameraConfig, run: ReportedRun, found: Sequence
     data = data_differs(config, run.made)
 
     def why(line: Line) -> str:
-        if line.settings["direction"] != "1to2" or line.settings.get("estimator.parameters") != facts().parameters[0]:
-            return f"Table 4 is for {facts().parameters[0]} parameters and direction 1to2"
+        if line.settings["direction"] != "1to2" or line.settings.get("estimator.parameters") != facts().network.parameters[0]:
+            return f"Table 4 is for {facts().network.parameters[0]} parameters and direction 1to2"
         other = "" if kinds[line.label] == "none" else other_augmentation(config, line, run.made)
         return other or other_training(config, line.settings)
 

@@ -6,9 +6,6 @@ import dataclasses
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import pyarrow.compute as pc
 
 from ...datasets.vclimb.facts import PublishedResult, facts, published_figures
 from ...eval.report.blocks import Block, CellValue, Section, Table, Text
@@ -20,7 +17,7 @@ from ..errors import WrongUse
 from ..jobs import job_of
 from ..report import ReportedRun
 from .paper import METRICS, data_of, why_not_the_papers
-from .training_sections import last_held
+from .training_sections import last_held, task_names
 
 
 @dataclass(frozen=True)
@@ -67,8 +64,7 @@ def joined_run(out: str) -> JoinedRun | None:
     fair = [line for line, reason in zip(found, why, strict=True) if not reason]
     reasons = "; ".join(dict.fromkeys(filter(None, why)))
     verdict = f"{len(fair)} of {len(found)} results are comparable with the paper's{f' ({reasons})' if reasons else ''}"
-    tasks = len(pc.unique(found[0].select("accuracy")["tested"]))
-    return JoinedRun(data.dataset or todo.config.evaluation.dataset, tasks, found, fair, verdict)
+    return JoinedRun(data.dataset or todo.config.evaluation.dataset, len(task_names(found[0])), found, fair, verdict)
 
 
 def joined_section(outs: Sequence[str]) -> Section:
@@ -145,7 +141,7 @@ def _published(one: PublishedResult) -> list[CellValue]:
 def _curves(runs: Mapping[tuple[str, int], JoinedRun]) -> list[Block]:
     """For each method, frames of a stored clip and number of tasks: the method with and without temporal consistency on every
     dataset, after each task. Figure 3 is that of iCaRL with 8 frames and 10 tasks."""
-    of: dict[str, list[tuple[Line, list[Any]]]] = {}
+    of: dict[str, list[Line]] = {}
     for run in runs.values():
         for plain, frames in dict.fromkeys(
             (line.method.removesuffix(CONSISTENT), line.settings["memory.frames"]) for line in run.lines
@@ -153,16 +149,10 @@ def _curves(runs: Mapping[tuple[str, int], JoinedRun]) -> list[Block]:
             for method in (plain, plain + CONSISTENT):
                 if (line := run.line(method, frames)) is not None:
                     shown = dataclasses.replace(line, label=f"{method}, {run.dataset}")
-                    names = pc.unique(line.select("accuracy")["tested"]).to_pylist()
-                    of.setdefault(f"{plain}, {frames} frames, {run.tasks} tasks", []).append((shown, names))
+                    of.setdefault(f"{plain}, {frames} frames, {run.tasks} tasks", []).append(shown)
     figures: dict[str, Block] = {}
     for key, found in of.items():
-        names = {line.label: each for line, each in found}
         caption = f"{key}: accuracy over all classes seen so far, after each task"
-        some = [line for line, _ in found]
-        drawn = position_curves(
-            some, "acc_class_weighted", lambda line, names=names: names[line.label], value_axis="accuracy", caption=caption
-        )
-        if drawn:
+        if drawn := position_curves(found, "acc_class_weighted", task_names, value_axis="accuracy", caption=caption):
             figures[key] = drawn[0]
     return switch("method, frames, tasks", figures)

@@ -21,7 +21,7 @@ from ...eval.report.trainings import (
     lines_table,
     metric_blocks,
     position_curves,
-    position_matrices,
+    position_heats,
     settings_details,
     switch,
     whole_columns,
@@ -44,7 +44,7 @@ def results_section(protocol: str, lines: Sequence[Line], data: Data, clips: pa.
     if any(_selected_on_test(line) for line in lines):
         text = "Epochs were selected on the reported clips, as in the paper on ActivityNet: scores are optimistic."
         blocks.append(Text([text], tone="note"))
-    names = pc.unique(lines[0].select("accuracy")["tested"]).to_pylist()
+    names = task_names(lines[0])
     same = "released split file, settings of the paper's text or of its code, ImageNet weights"
     fair, verdict = comparable(lines, data.why, lambda line: why_not_the_papers(line, data), same)
     blocks += [verdict, *metric_blocks(lines, METRICS, published=published(fair, data.dataset, len(names)))]
@@ -53,13 +53,9 @@ def results_section(protocol: str, lines: Sequence[Line], data: Data, clips: pa.
         bound = facts().joint.accuracy_percent[data.dataset.removesuffix("_trim").removesuffix("_untrim")]
         text = "that of TSN trained on all classes at once, which the paper cites (section 4.1) and did not train itself"
         blocks.append(Text([f"The upper bound is {bound} %, {text}; `joint` is the bound for this run's own settings."]))
-    caption = "Accuracy over all classes seen so far, after each task"
-    blocks += position_curves(lines, "acc_class_weighted", lambda line: names, value_axis="accuracy", caption=caption)
-    caption = "Backward forgetting (BWF) after each task: the loss of accuracy of earlier tasks since they were learned"
-    blocks += position_curves(lines, "bwf_class_weighted", lambda line: names, value_axis="BWF", caption=caption)
+    blocks += _curves(lines)
     blocks.append(lines_table(lines, _HELD, "Contents of the memory after the last task"))
-    matrices = {one.label: (one.label, names, one.matrix("accuracy", names)) for one in lines}
-    blocks += switch("method", position_matrices(matrices, of="task"))
+    blocks += position_heats({one.label: (names, one.matrix("accuracy", names)) for one in lines}, of="task")
     blocks += _consistency(lines)
     blocks.append(Details("By class", [_classes(lines, clips)]))
     return Section(f"Baselines, {protocol.removeprefix('frames ')} frames per stored clip", blocks)
@@ -83,15 +79,31 @@ def memories_section(protocols: Mapping[str, Sequence[Line]]) -> list[Section]:
         told = f"{label}, {protocol.removeprefix('frames ')} frames" if protocol else label
         found.setdefault((label, protocol), dataclasses.replace(line, label=told, settings=own))
     together = [found[key] for key in sorted(found, key=lambda key: (key[0], _place(key[1])))]
-    names = pc.unique(together[0].select("accuracy")["tested"]).to_pylist()
     caption = f"By method and by frames per stored clip, as in Tables 3 and 4: percent, {SPREAD}"
-    blocks: list[Block] = [lines_table(together, {**_HELD, **whole_columns(METRICS)}, caption)]
-    for metric, axis, told in (
-        ("acc_class_weighted", "accuracy", "Accuracy over all classes seen so far, after each task"),
-        ("bwf_class_weighted", "BWF", "Backward forgetting (BWF) after each task"),
-    ):
-        blocks += position_curves(together, metric, lambda line: names, value_axis=axis, caption=told)
-    return [Section("Baselines by frames per stored clip", [*blocks, *settings_details(together)])]
+    table = lines_table(together, {**_HELD, **whole_columns(METRICS)}, caption)
+    return [Section("Baselines by frames per stored clip", [table, *_curves(together), *settings_details(together)])]
+
+
+def task_names(line: Line) -> list[str]:
+    """Names of the tasks, in the order learned."""
+    return pc.unique(line.select("accuracy")["tested"]).to_pylist()
+
+
+def _curves(lines: Sequence[Line]) -> list[Block]:
+    """Accuracy and forgetting after each task. All lines have the tasks of the first."""
+    names = task_names(lines[0])
+    told = {
+        "acc_class_weighted": ("accuracy", "Accuracy over all classes seen so far, after each task"),
+        "bwf_class_weighted": (
+            "BWF",
+            "Backward forgetting (BWF) after each task: the loss of accuracy of earlier tasks since they were learned",
+        ),
+    }
+    return [
+        block
+        for metric, (axis, caption) in told.items()
+        for block in position_curves(lines, metric, lambda line: names, value_axis=axis, caption=caption)
+    ]
 
 
 def _place(protocol: str) -> float:

@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ...eval.report.blocks import Block, Heat, Heats
-from ...eval.report.figures import common_scale
-from ...eval.report.trainings import method_curves, position_curves
+from ...eval.report.blocks import Block, Heat
+from ...eval.report.trainings import method_curves, percent_heats, position_curves
 from ...eval.results import Line
 
 _MOST_TESTED = 60
@@ -46,14 +45,13 @@ def curve_blocks(lines: Sequence[Line]) -> list[Block]:
             names, rows = [name for name in tested[line.label] if name], places(line)
             runs = line.matrix(metric, names, split=split)
             if not np.isnan(mean := runs.mean(0)).all():
-                heats.append(Heat(line.label, rows, names, (100 * mean).tolist()))
+                heats.append(Heat(line.label, rows, names, mean.tolist()))
                 if rows == names:
                     square.setdefault(tuple(names), {})[line.label] = runs
         for names, runs in square.items():
             blocks += method_curves(runs, names, of="position")
         if heats:
-            scale = common_scale([np.asarray(heat.values) / 100 for heat in heats])
-            blocks.append(Heats(heats, (100 * scale[0], 100 * scale[1]), "learned up to", "tested on", f"{what} in percent"))
+            blocks.append(percent_heats(heats, "learned up to", "tested on", unit=f"{what} in percent"))
     return blocks
 
 

@@ -217,7 +217,7 @@ def test_the_facts_are_consistent():
     f = facts()
     assert sum(f.sets["radiometric"]["parts"]) == f.sets["radiometric"]["pairs"]
     assert f.sets["s20"]["pairs"] - f.sets["s20"]["pairs_as_written"] == 6
-    assert f.parameters == tuple(90 * layers + 20 for layers in (2, 5, 16))
+    assert f.network.parameters == tuple(90 * layers + 20 for layers in (2, 5, 16))
     for table in f.tables.values():
         for row in table.values():
             mean, median, best, worst, first, third = row

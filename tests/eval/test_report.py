@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import math
@@ -34,23 +35,25 @@ from benchwright.eval.report.blocks import (
     Text,
     Thumb,
 )
-from benchwright.eval.report.figures import COLOUR, DARK, LIGHT, bar_chart, common_scale, heat_map, line_chart
+from benchwright.eval.report.figure_csv import csv_text, figures_of
+from benchwright.eval.report.figures import COLOUR, DARK, LIGHT, bar_chart, common_scale, line_chart, rank_chart
 from benchwright.eval.report.images import thumbnail
 from benchwright.eval.report.inline import Shapes
 from benchwright.eval.report.maps import scatter_chart
 from benchwright.eval.report.plan_chart import PlanStage, pipeline_section
-from benchwright.eval.report.sections import Provenance, contact_section, counts_table, provenance_section
+from benchwright.eval.report.sections import Provenance, contact_section, counts_table, folded, provenance_section
 from benchwright.eval.report.trainings import (
     PublishedRow,
-    accuracy_heats,
     changed_settings,
     comparable,
     lines_table,
     method_curves,
     metric_blocks,
+    percent_heats,
     position_curves,
-    position_matrices,
+    position_heats,
     settings_details,
+    told_changes,
 )
 from benchwright.eval.results import RESULTS, Line, lines
 from PIL import Image
@@ -89,12 +92,11 @@ class Tags(HTMLParser):
 def everything(text: str = "plain") -> Report:
     """A report with every kind of block, with ``text`` wherever text can stand."""
     table = Table([text, "n"], [[text, 1], [Cell(text, code=True, href=text, note=text), math.nan]], text, total=[text, None])
-    matrix = [[0.9, 0.5], [0.7, math.nan]]
     blocks = [
         Text([text], tone="note"),
         Cards([Card(text, text, text), Card(text, 1234567)]),
         table,
-        heat_map(matrix, [text, "b"], [text, "b"], row_axis=text, column_axis=text, caption=text),
+        rank_chart({text: [3, 1], "b": [2]}, rank_axis=text, value_axis=text, group_axis=text, caption=text),
         bar_chart([text, "b"], [3, 4.5], label_axis=text, value_axis=text, caption=text),
         line_chart([text, "b"], {text: [1, 2]}, label_axis=text, value_axis=text, spread={text: [0.1, 0.2]}),
         scatter_chart([[0, 1], [1, 0]], [0, 1], [text, "b"], axes=(text, text), group_axis=text, caption=text),
@@ -145,10 +147,10 @@ def test_nothing_is_fetched_from_anywhere():
 
 def test_plots_are_parts_of_the_page_and_share_their_shapes():
     curves = [line_chart(["1", "2"], {"one": [1, 2], "two": [2, 1]}, label_axis=x, value_axis="y") for x in ("first", "fist")]
-    heat = heat_map([[0.1, 0.9]], ["r"], ["a", "b"], row_axis="x", column_axis="y")
-    page = html.render(Report("r", "", [Section("s", [*curves, heat])]))
+    ranks = rank_chart({"a": [3, 1], "b": [2, 2]}, rank_axis="x", value_axis="y", group_axis="z")
+    page = html.render(Report("r", "", [Section("s", [*curves, ranks])]))
     plots = re.findall(r'<svg class="([^"]*)" role="img" aria-label="([^"]*)"', page)
-    assert plots == [("", curves[0].alt), ("", curves[1].alt), ("on-light", heat.alt), ("on-dark", heat.alt)]
+    assert plots == [("", curves[0].alt), ("", curves[1].alt), ("on-light", ranks.alt), ("on-dark", ranks.alt)]
     assert "base64" not in page
     ids = re.findall(r' id="([^"]*)"', page)
     assert len(ids) == len(set(ids))
@@ -191,7 +193,7 @@ def test_choices_hide_the_rest_and_are_all_shown_without_css():
 
 def test_same_report_same_bytes():
     assert html.render(everything()) == html.render(everything())
-    svg = heat_map([[0.1, 0.9]], ["r"], ["a", "b"], row_axis="x", column_axis="y").light
+    svg = rank_chart({"a": [3, 1], "b": [2, 2]}, rank_axis="x", value_axis="y", group_axis="z").light
     assert b"dc:date" not in svg
     assert b"Matplotlib" not in svg.split(b"<svg")[1]
 
@@ -275,20 +277,14 @@ def test_thumbnails_are_upright_small_and_never_enlarged():
         html.render(Report("r", "", [Section("s", [ImageGrid("g", [Thumb(jpeg(), "fine"), Thumb(b"abc", "broken")])])]))
 
 
-def test_what_the_rows_of_a_heat_map_are_is_not_cut_off_beside_long_labels():
-    rows = ["pick up with one hand + pick up with two hands", "drop trash + walk around", "sit down + stand up", "d", "e"]
-    svg = heat_map(np.eye(5, 4), rows, ["finetune", "ewc", "lwf", "er"], row_axis="task", column_axis="method").light.decode()
-    found = re.search(r"<!-- task -->.*?translate\(([-0-9.]+) ", svg, re.DOTALL)
-    assert found is not None
-    assert float(found[1]) > 9  # letters turned to the left of it are 9 points high
-
-
-def test_labels_above_a_heat_map_stand_on_edge_where_they_would_overlap():
-    def turned(columns: list[str]) -> int:
-        return heat_map([[0.1] * len(columns)], ["r"], columns, row_axis="x", column_axis="y").light.count(b"rotate(-90")
-
-    assert turned(["finetune", "ewc", "mas"]) == turned(["1", "2", "3"])
-    assert turned(["finetune, model = gcn", "finetune, model = st_gcn", "er"]) == turned(["1", "2", "3"]) + 3
+def test_long_labels_of_a_matrix_are_whole():
+    rows = ["pick up with one hand + pick up with two hands", "drop trash + walk around"]
+    columns = ["finetune, model = gcn", "finetune, model = st_gcn"]
+    heats = percent_heats([Heat("t", rows, columns, np.eye(2).tolist())], "task", "method", unit="percent")
+    page = html.render(Report("r", "", [Section("s", [heats])]))
+    assert "Rows: task; columns: method; percent, from 0.0 <i></i> to 100.0</p>" in page
+    assert re.findall('<th scope="row">([^<]*)</th>', page) == rows
+    assert re.findall('<th scope="col">([^<]*)</th>', page) == columns
 
 
 def test_figures_tell_their_numbers_in_words_and_in_a_table():
@@ -297,9 +293,6 @@ def test_figures_tell_their_numbers_in_words_and_in_a_table():
     assert figure.data == Table(["bucket", "images"], [("a", 3), ("b", 4.5)])
     assert figure.light.startswith(b"<?xml")
     assert figure.dark is None
-    assert "from 70.0% to 90.0%" in heat_map([[0.9, math.nan], [0.7, 0.8]], "ab", "ab", row_axis="r", column_axis="c").alt
-    with pytest.raises(ValueError, match="2 row and 1 column labels"):
-        heat_map([[1.0]], "ab", "a", row_axis="r", column_axis="c")
     with pytest.raises(ValueError, match="one to twelve"):
         line_chart(["a"], {}, label_axis="", value_axis="")
     with pytest.raises(TypeError, match="'one paragraph': expected a list of them"):
@@ -316,12 +309,12 @@ def test_matrices_of_a_kind_share_a_scale_and_are_in_percent():
     assert common_scale([[0.35, 0.7]]) == (0.35, 0.7)
     assert common_scale([[1.0, 1.0]]) == (0.95, 1.0)
     assert common_scale([[0.0]]) == (0.0, 0.05)
-    figure = heat_map([[0.9, math.nan]], ["r"], ["a", "b"], row_axis="x", column_axis="y", scale=scale)
-    assert figure.data is not None
-    assert figure.data.rows[0][:2] == ["r", 90.0]
-    assert figure.data.decimals == 1
+    heats = percent_heats([Heat("t", ["r"], ["a", "b"], [[0.9, math.nan]])], "x", "y", unit="percent", scale=scale)
+    assert heats.scale == (85, 95)
+    assert heats.heats[0].values[0][0] == 90.0
+    assert heats.decimals == 1
     with pytest.raises(ValueError, match="leave the scale"):
-        heat_map([[0.8]], ["r"], ["a"], row_axis="x", column_axis="y", scale=scale)
+        percent_heats([Heat("t", ["r"], ["a"], [[0.8]])], "x", "y", unit="percent", scale=scale)
 
 
 def test_shares_are_drawn_in_percent_and_bands_end_at_0_and_100():
@@ -345,7 +338,7 @@ def test_curves_that_lie_on_each_other_are_both_seen():
 
 def test_dark_pictures_have_the_colours_of_dark_pages():
     bars = bar_chart(["a"], [1], label_axis="x", value_axis="y")
-    heat = heat_map([[0.1, 0.9]], ["r"], ["a", "b"], row_axis="x", column_axis="y")
+    ranks = rank_chart({"a": [3, 1], "b": [2, 2]}, rank_axis="x", value_axis="y", group_axis="z")
     curves = line_chart(["1", "2"], {"a": [1, 2]}, label_axis="x", value_axis="y")
     for figure in (bars, curves):  # one picture, whose colours the page changes
         [(_, _, content)] = Shapes().plot(figure.light, figure.dark)
@@ -353,11 +346,11 @@ def test_dark_pictures_have_the_colours_of_dark_pages():
         assert LIGHT.ink.encode() in figure.light
         assert "var(--plot-ink)" in content
         assert not COLOUR.search(content)
-    assert heat.dark is not None
-    assert LIGHT.ink.encode() in heat.light
-    assert LIGHT.ink.encode() not in heat.dark
-    assert DARK.ink.encode() in heat.dark
-    assert heat.light.count(b"<path") == heat.dark.count(b"<path")
+    assert ranks.dark is not None
+    assert LIGHT.ink.encode() in ranks.light
+    assert LIGHT.ink.encode() not in ranks.dark
+    assert DARK.ink.encode() in ranks.dark
+    assert ranks.light.count(b"<path") == ranks.dark.count(b"<path")
 
 
 def test_dollars_in_labels_are_dollars():
@@ -540,6 +533,10 @@ def test_published_figures_stand_beside_lines_that_are_the_papers_by_their_recor
     found, told = comparable([fair, other], "", why, "all of it")
     assert found == [fair]
     assert told == Text(["Fair comparison: all of it. Not for er, b = 3: b."], tone="good")
+    alike = dataclasses.replace(fair, label=other.label)  # as labels of lines of two protocols may be
+    assert comparable([alike, other], "", why, "all of it")[0] == [alike]
+    assert told_changes(other, [paper]) == "settings of the paper were changed: b"
+    assert told_changes(fair, [paper]) == told_changes(other, [paper], apart=["b"]) == ""
     none, told = comparable([fair, other], "other photos", why, "all of it")
     assert none == []
     assert told == Text(["Not a fair comparison: other photos; the paper's figures are not shown."], tone="note")
@@ -562,20 +559,6 @@ def test_matrices_and_curves_for_both_protocols_and_any_number_of_domains():
     many = method_curves({f"m{at}": whole for at in range(19)}, list("abcd"), of="bucket")
     assert [[name for name, _ in each.options] for each in many] == [["1 to 7", "8 to 13", "14 to 19"]] * 2
     assert [len(figure.data.columns) - 1 for _, figure in many[0].options] == [7, 6, 6]
-    heat, known, alone = position_matrices(
-        {
-            0: ("nap", list("abcd"), future),
-            1: ("nap", list("abcd"), whole),
-            2: ("nap", ["0"], [[[math.nan]]]),
-        },
-        of="bucket",
-    ).values()
-    assert isinstance(heat, Figure)
-    assert "frame" not in heat.caption  # what was learned last is not tested
-    assert isinstance(known, Figure)
-    assert "the frame marks the bucket learned last" in known.caption
-    assert alone == Text(["nap: not tested on a later bucket, since there is none."])
-    assert f'aria-label="{heat.alt}"' in html.render(Report("r", "", [Section("s", [heat])]))
 
 
 def test_limits_of_curves_hold_their_bands(monkeypatch):
@@ -594,9 +577,13 @@ def test_matrices_as_tables_have_one_scale_of_colours():
     whole = np.array([[[0.5, 0.9], [0.7, 1.0]], [[0.7, 0.9], [0.7, 1.0]]])
     future = np.array([[[math.nan, 0.5], [math.nan, math.nan]]])
     lines = {"nap <b>": whole, "er": future, "lost": np.full((1, 2, 2), math.nan)}
-    heats, told = accuracy_heats(lines, ["2009", "2010"], of="bucket", scale=(0.5, 1.0))
+    names = ["2009", "2010"]
+    heats, told = position_heats({label: (names, runs) for label, runs in lines.items()}, of="bucket")
     assert told == Text(["lost: not tested on a later bucket, since there is none."])
-    assert [(heat.title, heat.framed) for heat in heats.heats] == [("nap <b>", True), ("er", False)]
+    assert [(heat.title, heat.framed) for heat in heats.heats] == [("nap <b>: mean of 2 runs", True), ("er: 1 run", False)]
+    assert heats.scale == (50, 100)
+    assert position_heats({"nap <b>": (names, whole)}, of="bucket", scale=(0.25, 1.0))[0].scale == (25, 100)
+    assert position_heats({"lost": (["0"], [[[math.nan]]])}, of="bucket") == [told]
     page = html.render(Report("r", "", [Section("s", [heats])]))
     cells = re.findall(r'<td style="--v:(\d+)%" class="([ df]*)">([^<]*)</td>', page)
     assert cells == [
@@ -608,9 +595,34 @@ def test_matrices_as_tables_have_one_scale_of_colours():
     ]
     assert page.count("<td></td>") == 2 + 3  # corners, and what was not tested
     assert "nap &lt;b&gt;" in page
+    assert page.count("; framed: what was learned last</p>") == 1
+    [unframed, _] = position_heats({"er": (names, future), "lost": (names, lines["lost"])}, of="bucket")
+    assert "framed:" not in html.render(Report("r", "", [Section("s", [unframed])]))  # what was learned last is not tested
     assert '<th scope="row">2010</th>' in page
     with pytest.raises(ValueError, match="1 rows of \\[1\\] for 1 x 2 labels"):
         Heat("t", ["a"], ["a", "b"], [[1.0]])
+
+
+def test_parts_stand_below_their_names_where_there_are_several():
+    one, other = Text(["one"]), Text(["other"])
+    assert folded({}) == []
+    assert folded({"a": [one, other]}) == [one, other]
+    assert folded({"a": [one], "b": [], "c": [other]}) == [Details("a", [one], opened=True), Details("c", [other])]
+
+
+def test_numbers_of_matrices_are_a_file_of_rows():
+    two = {"nap": (["0", "1"], [[[0.5, math.nan], [0.25, 1.0]]]), "er": (["0"], [[[0.75]]])}  # of different sizes
+    report = Report("r", "", [Section("Results", [Details("d", position_heats(two, of="task"))])])
+    assert csv_text(figures_of(report)["results-1.csv"]).splitlines() == [
+        "matrix,trained up to task,tested on task,accuracy in percent",
+        "nap: 1 run,0,0,50.0",
+        "nap: 1 run,0,1,",
+        "nap: 1 run,1,0,25.0",
+        "nap: 1 run,1,1,100.0",
+        "er: 1 run,0,0,75.0",
+    ]
+    assert "; the numbers as a file: numbers/results-1.csv</p>" in html.render(report, "numbers")
+    assert "as a file" not in html.render(report)
 
 
 def test_numbers_in_coloured_cells_can_be_read():

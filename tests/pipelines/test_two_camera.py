@@ -125,12 +125,12 @@ def test_the_published_settings_are_the_facts() -> None:
     radiometric, s20 = settings("two_camera/published.toml"), settings("two_camera/s20.toml")
     f = facts()
     assert radiometric.source.pairs == f.sets["radiometric"]["pairs"]
-    assert [round(share * 18_000) for share in radiometric.folds.shares] == f.sets["radiometric"]["parts"]
+    assert tuple(round(share * 18_000) for share in radiometric.folds.shares) == f.sets["radiometric"]["parts"]
     assert (4 * radiometric.source.patch_px, 6 * radiometric.source.patch_px) == (32, 48)
     assert s20.source.factor == f.sets["s20"]["factor"]
-    assert (s20.folds.count, s20.folds.seed) == (f.sets["s20"]["folds"], f.seed)
-    assert s20.augmentation.count == f.targets
-    assert {network.parameters for network in s20.evaluation.networks.values()} == set(f.parameters)
+    assert (s20.folds.count, s20.folds.seed) == (f.sets["s20"]["folds"], f.folds.seed)
+    assert s20.augmentation.count == f.augmentation.targets
+    assert {network.parameters for network in s20.evaluation.networks.values()} == set(f.network.parameters)
 
 
 @pytest.mark.parametrize("name", ["s20", "nus", "nus64", "table3"])
@@ -141,7 +141,7 @@ def test_tables_2_and_3_have_the_papers_three_networks_at_its_rate_and_for_all_e
     }
     c, made = stated(c, augmented="a" * 64)
     papers = [method for method, line in shown.items() if not why_not_the_papers(c, line, made)]
-    assert {shown[method].settings["estimator.parameters"] for method in papers} == set(facts().parameters)
+    assert {shown[method].settings["estimator.parameters"] for method in papers} == set(facts().network.parameters)
     assert "network-200-without" in shown
     assert "network-200-without" not in papers
     assert not [method for method in papers if method.endswith(("cosine", "fair"))]
