@@ -14,6 +14,7 @@ def keep_taken_before_upload(table: pa.Table) -> Sifted:
     As in the released code, the camera's local time is compared with the upload's UTC without conversion. Rows without one of
     the two times are kept.
 
+    >>> import datetime as dt
     >>> taken, uploaded = [dt.datetime(2007, 5, day) for day in (1, 3)], [dt.datetime(2007, 5, 2)] * 2
     >>> kept, rejected = keep_taken_before_upload(pa.table({"key": ["a", "b"], "date_taken": taken, "date_uploaded": uploaded}))
     >>> kept["key"].to_pylist(), rejected["reason"].to_pylist()
