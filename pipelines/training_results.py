@@ -27,6 +27,7 @@ from ..curation.store import Rows, Store, StoreError
 from ..curation.verify import DATASET
 from ..eval.results import RESULTS, Value, lines
 from .errors import WrongUse
+from .names import file_reference
 
 FOLDER = "experiments"
 """Folder of a run that holds its trainings."""
@@ -165,6 +166,21 @@ def _training_of(store: Store, learned: Artifact) -> tuple[Mapping[str, Any], st
             f"{store.url}: the record of stage {learned.stage} is not one of a training: remove it, and train again"
         )
     return facts, dataset
+
+
+def names_of_files(out: str) -> dict[str, str]:
+    """Reference of each method and model in a file that was trained in a run -> its name there.
+
+    Unfinished trainings are left out.
+    """
+    store, found = Store(posixpath.join(out, FOLDER)), dict[str, str]()
+    for stage in load_run(store).stages if store.exists("run.json") else ():
+        with contextlib.suppress(StoreError):  # a damaged one is trained again
+            if stage.startswith(LEARNED) and (learned := load_artifact(store, stage)) is not None:
+                facts, references = _training_of(store, learned)[0], learned.recipe.get("named", {}).values()
+                found |= {file_reference(facts[part], references): facts[part] for part in ("method", "model")}
+    found.pop("", None)
+    return found
 
 
 def results(out: str, *, stale: bool = False) -> pa.Table:

@@ -241,7 +241,7 @@ def write_artifacts(out: str, folder: str) -> list[Path]:
     for facts, rows in predictions(out):
         table = rows.table(["name", "run", "file"])
         table = table.filter(pc.is_null(table["run"]))
-        place = Path(folder) / f"{facts['method'].replace(':', '-')}-{sha256(str(sorted(facts.items())))[:8]}"
+        place = Path(folder) / f"{re.sub('[:/]', '-', facts['method'])}-{sha256(str(sorted(facts.items())))[:8]}"
         for name, data in zip(table["name"].to_pylist(), table["file"].to_pylist(), strict=True):
             if name in ("", ".", "..") or Path(name).name != name:
                 raise ValueError(f"{facts['method']} calls a file {name!r}: expected a plain file name without folders")
