@@ -288,7 +288,10 @@ def mean_scores(out: str, shown: Mapping[str, str]) -> dict[str, dict[str, Any]]
 
 
 def stale_trainings(out: str) -> dict[str, str]:
-    """Trainings that ``results`` excludes and that were not repeated yet: protocol and method -> reason."""
+    """Trainings that ``results`` excludes and that were not repeated yet: protocol and method -> reason.
+
+    Rejected trainings, which have no results, are left out.
+    """
     if not (datasets := _digests(out)):
         return {}
     found = finished_trainings(out)
@@ -296,7 +299,7 @@ def stale_trainings(out: str) -> dict[str, str]:
     return {
         f"{one.facts['protocol']} {one.facts['method']}": one.stale or "trained on another dataset"
         for one in found
-        if (one.stale or one.dataset not in datasets) and canonical(one.facts) not in current
+        if one.learned.rows and (one.stale or one.dataset not in datasets) and canonical(one.facts) not in current
     }
 
 
