@@ -107,10 +107,11 @@ def _found(registry: Registry, name: str, info: Any) -> Entry:
 
 def reference_of(registry: Registry, name: str, known: Iterable[str]) -> str:
     """Reference of the code that a name stands for. Raises ``WrongUse`` if there is none, with the ``known`` names."""
+    listed = f"`benchwright list {registry.kind}s`, or name your own as path/to/file.py:NAME or module:NAME"
     try:
         return registry.find(name).reference
     except UnknownName as error:
-        raise (WrongUse(str(error)) if ":" in name else unknown(registry.kind, name, known)) from None
+        raise (WrongUse(str(error)) if ":" in name else unknown(registry.kind, name, known, listed=listed)) from None
 
 
 def beside(name: str, base: Path) -> str:

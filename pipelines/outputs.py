@@ -75,7 +75,7 @@ def train(
     >>> bw.train("out", methods=["nap-finetuned"])
     Traceback (most recent call last):
         ...
-    benchwright.pipelines.errors.WrongUse: no method 'nap-finetuned': there are ...; did you mean 'nap-finetune'?
+    benchwright.pipelines.errors.WrongUse: no method 'nap-finetuned': see `benchwright list methods`, ...
     """
     tracked = track_of(track)
     todo = job_of(out, pipeline=pipeline, overrides=overrides)

@@ -186,7 +186,7 @@ def _check_names(config: TwoCameraConfig, name: str) -> None:
     offered = [entry.name for entry in ESTIMATORS.entries() if entry.origin != BUILT_IN]
     known = [*networks, *baselines, *offered]
     if strange := [each for each in [name, *config.evaluation.baselines] if each not in known and ":" not in each]:
-        raise unknown("method", strange[0], known)
+        raise unknown("method", strange[0], known, listed="`benchwright list estimators` and evaluation.networks")
     if shadowed := [each for each in networks if each in baselines or not re.fullmatch(r"[\w-]+", each)]:
         raise WrongUse(f"network {shadowed[0]!r}: expected a name of letters, digits, - and _ that no baseline has")
 

@@ -248,7 +248,7 @@ def test_a_training_that_diverged_is_no_stale_result(bw: Cli, out: Path, tmp_pat
 def test_wrong_names_and_settings_are_one_line_before_anything_is_trained(bw: Cli, out: Path) -> None:
     made(bw, out)
     for arguments, says in [
-        (["--method", "reservoir-alpha=1.0-finetun"], "did you mean 'reservoir-alpha=1.0-finetune'?"),
+        (["--method", "reservoir-alpha=1.0-finetun"], "did you mean 'reservoir-alpha=1.0-finetune', '"),
         (["--method", "reservoir"], "baselines.method_settings.reservoir.alpha is missing: there are alpha"),
         (["--method", "bic"], "'bic' does not fit a stream with the same classes in every domain"),
         (["--method", "nowhere.py:x"], "no such file"),
