@@ -126,7 +126,8 @@ class Line:
     @property
     def labelled(self) -> LabelledSettings:
         """The line as ``unnamed`` takes it."""
-        return self.label, self.method, {"model": self.model, **self.settings}
+        others = {name: value for name, value in self.settings.items() if name != "model"}  # an empty table of its settings
+        return self.label, self.method, {"model": self.model, **others}
 
     @property
     def runs(self) -> list[tuple[int, int]]:

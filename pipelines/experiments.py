@@ -15,7 +15,7 @@ import logging
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,14 +25,25 @@ import pyarrow.compute as pc
 from ..curation import run as engine
 from ..curation.artifact import load_artifact, load_run
 from ..curation.flow import Flow, Stage, Step, rows_of
-from ..curation.keys import canonical, how, sha256
+from ..curation.keys import canonical, codes_in, how, sha256
 from ..curation.publish import parquet_bytes
 from ..curation.rows import REJECTS, Sifted, without_addresses
 from ..curation.store import Store, StoreError, file_sha256
 from ..curation.verify import DATASET
 from ..eval.results import RESULTS, Value
+from .names import file_reference, name_apart
 from .tracking import Track, logging_to
-from .training_results import FOLDER, LEARNED, MEASURED, NOT_FITTED, dataset_digest, forget, reject_details, results
+from .training_results import (
+    FOLDER,
+    LEARNED,
+    MEASURED,
+    NOT_FITTED,
+    dataset_digest,
+    forget,
+    names_of_files,
+    reject_details,
+    results,
+)
 
 RESULTS_FILE = "results.parquet"
 """File in that folder with the table ``results``, as of the last call of ``run_trainings``."""
@@ -71,12 +82,13 @@ class Training:
     """One training, and how it is measured.
 
     Attributes:
-        protocol, method, model: names as printed in tables.
+        protocol, method, model: names as printed in tables; code in a file is named without its folders, see ``told_apart``.
         settings: JSON values of all other settings in which trainings of the benchmark may differ.
         seed: seed of the training, or number of the repeat.
         learn: source step; the engine adds ``training``, these facts as a mapping, and ``digest``, that of the dataset.
         gives: columns of its rows.
-        measures: name -> source step that yields ``eval.results.Value`` from ``predictions``, the rows of ``learn``.
+        measures: name -> source step that yields ``eval.results.Value`` from ``predictions``, the rows of ``learn``. A
+            setting ``training`` among theirs is set like that of ``learn``.
         order: number of the order of tasks or classes, where the benchmark has several.
         pieces: names the pieces that ``learn`` makes separately, see ``flow.source``.
         change: the setting to change if it diverges.
@@ -124,7 +136,8 @@ class Training:
         learned = Stage(f"{LEARNED}{name}", "source", step, None, self.pieces, self.gives, max_rejects=None, may_be_empty=True)
         measured: list[Stage] = []
         for kind, each in self.measures.items():
-            step = dataclasses.replace(each, settings={**each.settings, "predictions": rows_of(learned.name)})
+            about = {"training": self.facts()} if "training" in each.settings else {}
+            step = dataclasses.replace(each, settings={**each.settings, **about, "predictions": rows_of(learned.name)})
             stage = Stage(f"{MEASURED}{name}_{kind}", "source", step, None, None, Value, max_rejects=None, may_be_empty=True)
             measured.append(stage)
         return learned, measured
@@ -135,6 +148,26 @@ def training_name(dataset: str, facts: Mapping[str, Any]) -> str:
     order = f" {facts['order']}" if facts["order"] else ""
     words = re.sub(r"[^a-z0-9]+", "_", f"{facts['protocol']}{order} {facts['method']} {facts['seed']}".lower()).strip("_")
     return f"{words[-80:]}_{sha256(canonical([dataset, dict(facts)]))[:10]}"
+
+
+def told_apart(trainings: Iterable[Training], out: str) -> list[Training]:
+    """The trainings, in which methods or models in different files have different names.
+
+    A file whose name was given to another one in this run is named with as many of its folders as distinguish it: see
+    ``names.name_apart``. Trainings with copies of one file are one.
+    """
+    known: dict[str, str] | None = None
+    found: dict[str, Training] = {}
+    for number, one in enumerate(trainings):
+        codes = [str(code) for value in one.learn.settings.values() for code in codes_in(value)]
+        files = {part: file_reference(getattr(one, part), codes) for part in ("method", "model")}
+        for part, reference in files.items():
+            if reference:
+                known = names_of_files(out) if known is None else known
+                known[reference] = name_apart(reference, known)
+                one = dataclasses.replace(one, **{part: known[reference]})
+        found.setdefault(canonical(one.facts()) if any(files.values()) else str(number), one)
+    return [*found.values()]
 
 
 def run_trainings(
@@ -165,7 +198,7 @@ def run_trainings(
         Diverged: a loss did not stay finite; the other trainings have finished.
         WrongUse: the run lacks the dataset that a training learns from.
     """
-    record = load_run(Store(out))
+    record, trainings = load_run(Store(out)), told_apart(trainings, out)
     digests = {name: dataset_digest(out, name) for name in {one.data for one in trainings}}
     pairs = [_tracked(one, track).stages(digests[one.data]) for one in trainings if one.before is None]
     made: set[str] = set()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import filecmp
+import itertools
 import re
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -104,10 +107,11 @@ def _found(registry: Registry, name: str, info: Any) -> Entry:
 
 def reference_of(registry: Registry, name: str, known: Iterable[str]) -> str:
     """Reference of the code that a name stands for. Raises ``WrongUse`` if there is none, with the ``known`` names."""
+    listed = f"`benchwright list {registry.kind}s`, or name your own as path/to/file.py:NAME or module:NAME"
     try:
         return registry.find(name).reference
     except UnknownName as error:
-        raise (WrongUse(str(error)) if ":" in name else unknown(registry.kind, name, known)) from None
+        raise (WrongUse(str(error)) if ":" in name else unknown(registry.kind, name, known, listed=listed)) from None
 
 
 def beside(name: str, base: Path) -> str:
@@ -126,13 +130,73 @@ def short(name: str) -> str:
     return f"{Path(place).name}:{attribute}" if colon and place.endswith(".py") else name
 
 
+def file_reference(name: str, references: Iterable[str]) -> str:
+    """The one of these references that is code in a file and has this name, with or without folders; "" if there is none.
+
+    >>> file_reference("mine.py:calm", ["package.er:er", "/home/me/mine.py:calm"]), file_reference("er", ["package.er:er"])
+    ('/home/me/mine.py:calm', '')
+    """
+    if not name.rpartition(":")[0].endswith(".py"):
+        return ""
+    return next((each for each in references if each.startswith("/") and short(each) == short(name)), "")
+
+
+def name_apart(reference: str, known: Mapping[str, str]) -> str:
+    """A name for code in a file, with as few of its folders as distinguish it from code in other files.
+
+    Args:
+        reference: ``/path/to/file.py:attribute``.
+        known: references that have names already -> their names, which stay. A file that no longer exists has been moved, and
+            one of the same content is a copy: its name is used again.
+
+    >>> name_apart("/dev/b/mine.py:calm", {})
+    'mine.py:calm'
+    """
+    if reference in known:
+        return known[reference]
+    place, _, attribute = reference.rpartition(":")
+    parts = Path(place).parts[1:]
+    for count in range(1, len(parts)):
+        name = f"{Path(*parts[-count:])}:{attribute}"
+        if all(_is_copy(place, other.rpartition(":")[0]) for other, taken in known.items() if taken == name):
+            return name
+    return reference
+
+
+def _is_copy(file: str, of: str) -> bool:
+    """Whether a file is a copy of another, or the other does not exist any longer."""
+    with contextlib.suppress(OSError):
+        return filecmp.cmp(file, of, shallow=False)
+    return True
+
+
 def settings_for(name: str, tables: Mapping[str, T], default: T, present: Callable[[str], str] = str) -> T:
-    """What tables by name have for ``name``. A key may be a former name, or a file name with or without its folder.
+    """What tables by name have for ``name``. A key may be a former name, or a file name with or without its folder; of several
+    keys with the same file name, the one whose folders fit.
+
+    Raises:
+        WrongUse: several keys fit equally.
 
     >>> settings_for("/home/me/mine.py:calm", {"mine/mine.py:calm": {"strength": 0.2}}, {})
     {'strength': 0.2}
+    >>> settings_for("/home/b/mine.py:calm", {"a/mine.py:calm": {"strength": 0.2}, "b/mine.py:calm": {"strength": 0.1}}, {})
+    {'strength': 0.1}
     """
-    return tables.get(name, {short(present(key)): table for key, table in tables.items()}.get(short(name), default))
+    if name in tables:
+        return tables[name]
+    alike = [key for key in tables if short(present(key)) == short(name)]
+    fit = {key: _folders_alike(key, name) for key in alike}
+    best = [key for key in alike if fit[key] == max(fit.values())]
+    best = [key for key in best if key == short(key)] or best
+    if len(best) > 1:
+        raise WrongUse(f"settings of {best[0]!r} and of {best[1]!r} both fit {name!r}: name the file there with its whole path")
+    return tables[best[0]] if best else default
+
+
+def _folders_alike(one: str, other: str) -> int:
+    """In how many folders above the file two names agree."""
+    pairs = zip(*(reversed(Path(name.rpartition(":")[0]).parts[:-1]) for name in (one, other)), strict=False)
+    return len([*itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)])
 
 
 def quoted(name: str) -> str:

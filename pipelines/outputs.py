@@ -75,16 +75,15 @@ def train(
     >>> bw.train("out", methods=["nap-finetuned"])
     Traceback (most recent call last):
         ...
-    benchwright.pipelines.errors.WrongUse: no method 'nap-finetuned': there are ...; did you mean 'nap-finetune'?
+    benchwright.pipelines.errors.WrongUse: no method 'nap-finetuned': see `benchwright list methods`, ...
     """
     tracked = track_of(track)
     todo = job_of(out, pipeline=pipeline, overrides=overrides)
-    if todo.benchmark.trainings is None:
-        raise WrongUse(f"benchmark {todo.benchmark.name} has no baselines")
+    trainings_of = _trainings_of(todo)
     if not (protocols := tuple(protocols)) or not todo.benchmark.early.keys() >= set(protocols):
         check_finished(out)
     with one_look():
-        chosen = todo.benchmark.trainings(todo.config, out, tuple(methods), protocols)
+        chosen = trainings_of(todo.config, out, tuple(methods), protocols)
     if overrides:
         todo.tell_kept()
     how: dict[str, Any] = {"scheduler": scheduler, "workers": workers, "retry": retry, "progress": progress}
@@ -108,6 +107,7 @@ def scores(out: str, *, pipeline: str | None = None) -> Any:
     Only up-to-date results count: ``stale`` names the others.
 
     Raises:
+        WrongUse: a benchmark without baselines.
         StoreError: the run is not finished, or its dataset does not match its settings.
 
     >>> import benchwright as bw
@@ -116,8 +116,15 @@ def scores(out: str, *, pipeline: str | None = None) -> Any:
     (['acc', 'bwt', 'fwt', 'in-domain', 'next-domain'], True)
     """
     todo = job_of(out, pipeline=pipeline)
+    _trainings_of(todo)
     check_finished(out)
     return _scores(todo, out)
+
+
+def _trainings_of(todo: Job) -> Callable[..., Sequence[experiments.Training]]:
+    if todo.benchmark.trainings is None:
+        raise WrongUse(f"benchmark {todo.benchmark.name} has no baselines")
+    return todo.benchmark.trainings
 
 
 def _scores(todo: Job, out: str) -> Any:

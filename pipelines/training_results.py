@@ -28,6 +28,7 @@ from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET
 from ..eval.results import RESULTS, Value, lines
 from .errors import WrongUse
+from .names import file_reference
 
 FOLDER = "experiments"
 """Folder of a run that holds its trainings."""
@@ -168,6 +169,21 @@ def _training_of(store: Store, learned: Artifact) -> tuple[Mapping[str, Any], st
     return facts, dataset
 
 
+def names_of_files(out: str) -> dict[str, str]:
+    """Reference of each method and model in a file that was trained in a run -> its name there.
+
+    Unfinished trainings are left out.
+    """
+    store, found = Store(posixpath.join(out, FOLDER)), dict[str, str]()
+    for stage in load_run(store).stages if store.exists("run.json") else ():
+        with contextlib.suppress(StoreError):  # a damaged one is trained again
+            if stage.startswith(LEARNED) and (learned := load_artifact(store, stage)) is not None:
+                facts, references = _training_of(store, learned)[0], learned.recipe.get("named", {}).values()
+                found |= {file_reference(facts[part], references): facts[part] for part in ("method", "model")}
+    found.pop("", None)
+    return found
+
+
 def results(out: str, *, stale: bool = False) -> pa.Table:
     """Metrics on the published dataset, from all trainings of a run: one row per value, see ``eval.results.RESULTS``.
 
@@ -273,7 +289,10 @@ def mean_scores(out: str, shown: Mapping[str, str]) -> dict[str, dict[str, Any]]
 
 
 def stale_trainings(out: str) -> dict[str, str]:
-    """Trainings that ``results`` excludes and that were not repeated yet: protocol and method -> reason."""
+    """Trainings that ``results`` excludes and that were not repeated yet: protocol and method -> reason.
+
+    Rejected trainings, which have no results, are left out.
+    """
     if not (datasets := _digests(out)):
         return {}
     found = finished_trainings(out)
@@ -281,7 +300,7 @@ def stale_trainings(out: str) -> dict[str, str]:
     return {
         f"{one.facts['protocol']} {one.facts['method']}": one.stale or "trained on another dataset"
         for one in found
-        if (one.stale or one.dataset not in datasets) and canonical(one.facts) not in current
+        if one.learned.rows and (one.stale or one.dataset not in datasets) and canonical(one.facts) not in current
     }
 
 

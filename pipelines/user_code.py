@@ -107,15 +107,33 @@ def own_source(name: str, s: OwnSource, *, seed: int) -> Flow:
 _SOURCES = Registry("source", {})
 
 
-def encoder_of(spec: EncoderSpec | OwnEncoder) -> Any:
-    """The setting ``encoder`` of ``embed_images`` and ``retrieve``, keyed only by the code of this encoder."""
+def encoder_of(spec: EncoderSpec | OwnEncoder, *, texts: bool = False) -> Any:
+    """The setting ``encoder`` of ``embed_images`` and ``retrieve``, keyed only by the code of this encoder.
+
+    Args:
+        spec: settings of the encoder.
+        texts: whether it encodes texts, too.
+
+    Raises:
+        ConfigError: the encoder does not take the settings, or its class lacks a method.
+    """
     if not isinstance(spec, OwnEncoder):
         if isinstance(spec, OpenClip):
             _check_architecture(spec.model)
         return spec
     entry = ENCODERS.find(spec.kind)
+    found = load_entry(entry)
+    if inspect.isclass(found):  # what a function returns is known only after the call, which may load weights
+        of_batches = hasattr(found, "encode_prepared")
+        wanted = ["encode_prepared"] if of_batches else ["encode_image"]
+        wanted += ["encode_texts" if of_batches else "encode_text"] if texts else []
+        if lacks := [name for name in wanted if not hasattr(found, name)]:
+            raise ConfigError(
+                f"encoder.kind = {short(spec.kind)!r}: an encoder has a method {lacks[0]}, and this class has none"
+            )
+    given = {"checkpoint", "device"} - spec.settings.keys()
     try:
-        check_arguments(load_entry(entry), spec.settings, partial=True)
+        check_arguments(found, spec.settings, given=given)
     except ValueError as error:
         raise ConfigError(f"encoder.settings.{error}: these are of {short(spec.kind)}") from None
     return named(entry.reference, **spec.settings)

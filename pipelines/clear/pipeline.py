@@ -170,7 +170,7 @@ def _chosen(flow: Flow, c: ClearConfig, recipe: LabelRecipe, out: str) -> Flow:
         step(
             retrieve,
             concepts=[Concept(each.name, tuple(each.prompts)) for each in recipe.classes],
-            encoder=encoder_of(recipe.encoder),
+            encoder=encoder_of(recipe.encoder, texts=True),
             rule=recipe.retrieval,
             checkpoint=_checkpoint(c),
             device=how(c.encoder_run.device),

@@ -52,7 +52,7 @@ def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: I
     names = list(methods) or e.predictors
     _check_settings(config, [short(PREDICTORS.find(name).name) for name in map(_known, names)])
     given = [read_protocol(name) for name in protocols]
-    protocols_of = {name: given or _of_settings(config, short(name)) for name in names}
+    protocols_of = {name: given or _of_settings(config, name) for name in names}
     asked = list(dict.fromkeys(itertools.chain(*protocols_of.values())))
     if any(protocol.endswith(BY_PEOPLE) for protocol in asked):
         check_people(config, out)
@@ -61,7 +61,7 @@ def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: I
     found: list[Training] = []
     for of, features in itertools.product(names, config.sets):
         name, reference, _ = _predictor(config, of, features)
-        if features not in settings_for(name, e.sets_of_predictors, [*config.sets]):
+        if features not in settings_for(PREDICTORS.find(of).name, e.sets_of_predictors, [*config.sets]):
             continue
         outputs = _outputs(config, features)
         if (outputs is None) == ("outputs" in inspect.signature(load_name(PREDICTORS, reference)).parameters):
@@ -106,7 +106,7 @@ def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: I
 def _of_nuisances(one: Training, vectors: Mapping[str, str], digest: str) -> dict[str, Step]:
     """A measure for each visual transform, computed from the states kept by the training."""
     given = {name: value for name, value in one.learn.settings.items() if name != "keep_states" and name != "folder"}
-    given |= {"training": one.facts(), "digest": digest}
+    given |= {"digest": digest}
     return {
         stage_apart(MAIN, kind).replace("vectors", "nuisance", 1): Step(
             measure_nuisance,
@@ -186,7 +186,7 @@ def _predictor(config: KowlConfig, name: str, features: str, *, start: bool = Fa
     """
     entry = PREDICTORS.find(_known(name))
     paper, known = paper_settings(), short(entry.name)
-    changes = _changes(config, known, features, start)
+    changes = _changes(config, entry.name, features, start)
     if entry.origin == BUILT_IN and (strange := sorted(changes.keys() - paper[entry.name].keys())):
         raise WrongUse(f"evaluation.settings.{name} has no {strange[0]!r}: there are {', '.join(paper[entry.name])}")
     settings = {**paper.get(entry.name, {}), **changes}
@@ -199,11 +199,11 @@ def _predictor(config: KowlConfig, name: str, features: str, *, start: bool = Fa
     return known, entry.reference, settings
 
 
-def _changes(config: KowlConfig, known: str, features: str, start: bool) -> dict[str, Any]:
+def _changes(config: KowlConfig, name: str, features: str, start: bool) -> dict[str, Any]:
     """The changes to a predictor in the settings: for every set, for this one, and for protocol ``start``."""
     e, found = config.evaluation, dict[str, Any]()
     for tables in (e.settings, e.settings_of_sets.get(features, {}), *(start_settings(), e.settings_of_start) * start):
-        found |= settings_for(known, tables, {})
+        found |= settings_for(name, tables, {})
     return found
 
 

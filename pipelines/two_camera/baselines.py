@@ -186,7 +186,7 @@ def _check_names(config: TwoCameraConfig, name: str) -> None:
     offered = [entry.name for entry in ESTIMATORS.entries() if entry.origin != BUILT_IN]
     known = [*networks, *baselines, *offered]
     if strange := [each for each in [name, *config.evaluation.baselines] if each not in known and ":" not in each]:
-        raise unknown("method", strange[0], known)
+        raise unknown("method", strange[0], known, listed="`benchwright list estimators` and evaluation.networks")
     if shadowed := [each for each in networks if each in baselines or not re.fullmatch(r"[\w-]+", each)]:
         raise WrongUse(f"network {shadowed[0]!r}: expected a name of letters, digits, - and _ that no baseline has")
 
@@ -241,7 +241,7 @@ def write_artifacts(out: str, folder: str) -> list[Path]:
     for facts, rows in predictions(out):
         table = rows.table(["name", "run", "file"])
         table = table.filter(pc.is_null(table["run"]))
-        place = Path(folder) / f"{facts['method'].replace(':', '-')}-{sha256(str(sorted(facts.items())))[:8]}"
+        place = Path(folder) / f"{re.sub('[:/]', '-', facts['method'])}-{sha256(str(sorted(facts.items())))[:8]}"
         for name, data in zip(table["name"].to_pylist(), table["file"].to_pylist(), strict=True):
             if name in ("", ".", "..") or Path(name).name != name:
                 raise ValueError(f"{facts['method']} calls a file {name!r}: expected a plain file name without folders")

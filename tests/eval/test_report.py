@@ -452,6 +452,7 @@ def test_metrics_in_degrees_are_told_as_degrees():
 SETTING = [
     ("method", {"settings": {"method": {"alpha": 1}}}, {"settings": {"method": {"alpha": 2}}}),
     ("model", {"settings": {}, "model": "linear"}, {"settings": {}, "model": "mlp"}),
+    ("model without settings", {"settings": {"model": {}}}, {"settings": {"model": {}}, "model": "mlp"}),
     ("stream", {"settings": {"data": {"labels": "complete"}}}, {"settings": {"data": {"labels": "incomplete"}}}),
     ("features", {"settings": {"data": {"vectors": "ab12"}}}, {"settings": {"data": {}}}),
 ]
@@ -474,7 +475,7 @@ def test_lines_name_every_setting_in_which_they_differ(what: str, one: dict, oth
     # What labels leave out is told in the open, but for what is a method's own, or what the other has not.
     told = [block for block in blocks if isinstance(block, Text)]
     in_labels = methods == ("er", "er")
-    assert bool(told) == (not in_labels and what in ("model", "stream")), told
+    assert bool(told) == (not in_labels and what in ("model", "model without settings", "stream")), told
 
 
 def test_a_table_names_settings_in_which_lines_of_different_methods_differ():

@@ -230,10 +230,22 @@ def test_a_training_that_diverges_is_a_reject_and_the_others_go_on(bw: Cli, out:
     assert api.verify(str(out)) == []
 
 
+def test_a_training_that_diverged_is_no_stale_result(bw: Cli, out: Path, tmp_path: Path) -> None:
+    """It has no results that would not be shown."""
+    own = tmp_path / "diverges_own.py"
+    own.write_text(textwrap.dedent(METHOD))
+    made(bw, out)
+    wild = ["--set", f"baselines.method_settings={{'{own}:calm'={{strength=1e300}}}}"]
+    named = ["--set", f"baselines.metrics=['{own}:last_row']", "--protocol", "iid", "--method"]
+    assert "failed" in bw("train", out, *wild, *named, f"{own}:calm", "--method", "finetune").err
+    own.write_text(textwrap.dedent(METHOD).replace("[-1].mean", "[0].mean"))
+    assert api.stale(str(out)) == {"iid finetune": "diverges_own.last_row changed"}
+
+
 def test_wrong_names_and_settings_are_one_line_before_anything_is_trained(bw: Cli, out: Path) -> None:
     made(bw, out)
     for arguments, says in [
-        (["--method", "reservoir-alpha=1.0-finetun"], "did you mean 'reservoir-alpha=1.0-finetune'?"),
+        (["--method", "reservoir-alpha=1.0-finetun"], "did you mean 'reservoir-alpha=1.0-finetune', '"),
         (["--method", "reservoir"], "baselines.method_settings.reservoir.alpha is missing: there are alpha"),
         (["--method", "bic"], "'bic' does not fit a stream with the same classes in every domain"),
         (["--method", "nowhere.py:x"], "no such file"),

@@ -238,7 +238,7 @@ def test_presets_have_the_values_of_the_facts() -> None:
     [
         ("tiny", ["shares.superclass=1.5"], "share superclass is 1.5"),
         ("tiny", ["evaluation.model=net"], r"evaluation\.model = 'net': no model 'net': there are"),
-        ("tiny", ["evaluation.methods=['nope']"], "no method 'nope': there are"),
+        ("tiny", ["evaluation.methods=['nope']"], "no method 'nope': see `benchwright list methods`"),
         ("tiny", ["source.shapes=9"], "shapes = 9: expected 1 to 5"),
         ("tiny", ["tasks.first=0"], r"tasks\.first = 0"),
         (None, ['hierarchy={kind="drawn"}'], "needs a generated source"),

@@ -45,6 +45,17 @@ class MeanColour:
 
     def encode_text(self, text):
         return np.array([1.0 + (name in text) for name in ("red", "green", "blue")])
+
+class Hidden:
+    def __init__(self, init, *, sample):
+        self.sample = sample
+
+class OnlyImages:
+    def encode_image(self, pixels):
+        return np.ones(3)
+
+def with_weights(weights, *, device):
+    return MeanColour()
 '''
 
 
@@ -186,6 +197,9 @@ def test_an_edit_of_an_encoder_makes_its_stages_again(bw: Cli, tmp_path: Path) -
             "encoder.settings.gama = 3: there is no such setting: there are ",
         ),
         ("encoder={kind='MINE:Nothing'}", "has no 'Nothing'"),
+        ("encoder={kind='MINE:Hidden'}", ":Hidden': an encoder has a method encode_image, and this class has none"),
+        ("encoder={kind='MINE:OnlyImages'}", ":OnlyImages': an encoder has a method encode_text, and this class has none"),
+        ("encoder={kind='MINE:with_weights'}", "encoder.settings.weights is missing: there are weights: these are of "),
         ("encoder={kind='nowhere_at_all:Nothing'}", "no module nowhere_at_all"),
         ("source.kind=web", "source.kind = 'web': no source 'web': there are drawn, folder, labelled, release, tars, yfcc100m"),
         ("source={kind='MINE:MeanColour', paths={x='y'}}", ":MeanColour': step MeanColour: a step is a function"),
@@ -210,7 +224,10 @@ def test_a_name_that_is_wrong_is_one_line(bw: Cli, tmp_path: Path, setting: str,
     ],
 )
 def test_vectors_that_are_none_are_told(bw: Cli, tmp_path: Path, vector: str, told: str) -> None:
-    file = own_file(tmp_path, f"import numpy as np\nclass Odd:\n    def encode_image(self, pixels):\n        return {vector}\n")
+    methods = (
+        f"def encode_image(self, pixels):\n        return {vector}\n    def encode_text(self, text):\n        return [1.0]\n"
+    )
+    file = own_file(tmp_path, f"import numpy as np\nclass Odd:\n    {methods}")
     run = ["run", "clear", "--config", "tiny", "--set", f"encoder.kind={file}:Odd", "--out", tmp_path / "out", "-q"]
     answer = bw(*run)
     assert (answer.code, answer.err.count("\n")) == (1, 1), answer.err

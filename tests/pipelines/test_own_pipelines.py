@@ -94,6 +94,8 @@ def test_a_run_records_its_pipeline_for_the_commands_after_it(bw: Cli, texts: Pa
     assert bw("report", out).out == f"{out}/report.html\n"
     assert "words has no baselines" in bw("train", out).err
     assert "words has no baselines" in bw("train", out, "--pipeline", words).err
+    told = bw("eval", out)
+    assert (told.code, told.err.endswith("benchmark words has no baselines\n")) == (2, True)
     assert "asks no annotators" in bw("qa", "export", out).err
 
 
