@@ -23,6 +23,7 @@ from benchwright.training.methods.ewc import ewc
 from benchwright.training.methods.icarl import distillation, icarl
 from benchwright.training.methods.lwf import lwf
 from benchwright.training.methods.mas import mas, output_norm
+from benchwright.training.methods.method import Method
 from benchwright.training.methods.registry import METHODS, method
 from benchwright.training.models.classifier import Classifier
 from torch import nn
@@ -385,3 +386,31 @@ def test_a_word_that_there_is_not_is_told_in_python_too(name: str) -> None:
     assert make(**required).name == name
     with pytest.raises(ValueError, match=f"{word} = 'sqare': expected '"):
         make(**required, **{word: "sqare"})
+
+
+@pytest.mark.parametrize("name", METHODS.builtin)
+def test_the_listed_kinds_of_streams_are_those_that_a_method_learns(name: str) -> None:
+    make = load_name(METHODS, name)
+    required = {each.name: 1.0 for each in signature(make).parameters.values() if each.default is each.empty}
+    streams: dict[str, Any] = {
+        "domains": {"labels": "one", "classes": "same"},
+        "tasks": {"labels": "one", "classes": "new"},
+        "sets of labels": {"labels": "sets", "classes": "new"},
+    }
+
+    def learned(**settings: Any) -> list[str]:
+        found = method(name, **required, **settings)
+        return [kind for kind, stream in streams.items() if fits(found, stream)] or ["tasks of graphs"]
+
+    def fits(found: Method, stream: dict[str, Any]) -> bool:
+        try:
+            found.check_fits(**stream)
+        except ValueError:
+            return False
+        return True
+
+    told, with_head = METHODS.fits[name].split(", "), " with predict=head"
+    always = [kind for kind in told if not kind.endswith(with_head)]
+    assert learned() == always
+    if told != always:
+        assert learned(predict="head") == [kind.removesuffix(with_head) for kind in told]
