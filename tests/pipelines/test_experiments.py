@@ -232,6 +232,15 @@ def test_trainings_of_earlier_code_can_be_kept_and_are_measured_by_the_code_of_n
     assert "earlier code" not in bw("show", out).out + bw("verify", out).out + bw("eval", out).err
 
 
+def test_gem_trains_on_domains_and_keeps_a_share_of_each(bw: Cli, out: Path) -> None:
+    made(bw, out, "--set", "baselines.method_settings={gem={fraction=0.5}}")
+    scores = api.train(str(out), methods=["gem", "finetune"], protocols=["iid"])["iid"]
+    assert scores["gem"]["mean"]["acc"] > 0.5
+    assert scores["gem"]["mean"] != scores["finetune"]["mean"]
+    held = table(out).filter(method="gem", seed=0, metric="accuracy", tested="1")
+    assert held.sort("position")["memory_samples"].unique(maintain_order=True).to_list() == [25, 49, 73]
+
+
 def test_a_training_that_diverges_is_a_reject_and_the_others_go_on(bw: Cli, out: Path) -> None:
     made(bw, out, "--set", "baselines.method_settings={'ewc'={strength=1e30}}")
     with pytest.raises(

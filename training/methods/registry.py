@@ -12,7 +12,7 @@ from .method import Method
 
 _HERE = "benchwright.training.methods"
 _EVERYWHERE = "domains, tasks, sets of labels"
-_EVERY = ("agem", "cumulative", "der", "er", "ewc", "finetune", "gdumb", "joint", "lwf", "mas", "nap", "si")
+_EVERY = ("agem", "cumulative", "der", "er", "ewc", "finetune", "gdumb", "gem", "joint", "lwf", "mas", "nap", "si")
 
 METHODS = Registry(
     "method",
@@ -43,8 +43,8 @@ METHODS = Registry(
         **dict.fromkeys(("dynamic_reservoir", "reservoir"), _EVERYWHERE),
         **dict.fromkeys(("bic", "lucir"), "tasks, sets of labels"),
         "cwr": "domains, tasks",
-        **dict.fromkeys(("gem", "twp"), "tasks of graphs"),
         "icarl": "domains, tasks, sets of labels with predict=head",
+        "twp": "tasks of graphs",
     },
     former={"bare": "finetune", "naive": "er", "replay": "er"},
 )
