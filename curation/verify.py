@@ -96,17 +96,20 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
         if sha256_ or store.folders(name) or store.list(name):
             on_stage(name)
             problems.extend(_check_published(store, name, sha256_))
-    if store.local is None:
-        for name in store.folders(""):
-            if store.exists(f"{name}/run.json"):
-                problems.extend(_verify_within(name, posixpath.join(url, name)))
-    else:
+    if store.local is not None:
         on_stage("results, votes and report")
         within = {place: stage for stage, made in artifacts.items() for place in made.recipe.get("within", {}).values()}
         problems.extend(_with_mending(store.local, found) for found in check_records(store.local, within))
-        for inner in runs_within(store.local):
-            problems.extend(_verify_within(inner.relative_to(store.local).as_posix(), str(inner)))
+    for name in nested_runs(store):
+        problems.extend(_verify_within(name, posixpath.join(url, name)))
     return problems
+
+
+def nested_runs(store: Store) -> list[str]:
+    """Folders of the runs nested in the folder of a run, such as that of its trainings, relative to it."""
+    if store.local is None:
+        return [name for name in store.folders("") if store.exists(f"{name}/run.json")]
+    return [inner.relative_to(store.local).as_posix() for inner in runs_within(store.local)]
 
 
 def _verify_within(name: str, url: str) -> Iterator[Problem]:

@@ -10,7 +10,7 @@ from typing import Any
 from ..curation.artifact import load_artifact, load_made, load_run, stale_stage, unfinished
 from ..curation.part_writer import folder
 from ..curation.store import Store, StoreError
-from ..curation.verify import Difference
+from ..curation.verify import Difference, nested_runs
 from .errors import did_you_mean
 
 
@@ -18,7 +18,8 @@ def show(out: str) -> dict[str, Any]:
     """Describe the run in ``out``: ``pipeline``, ``digest`` (of the final artifact; None if there is none), ``stale`` (if the
     final artifact is of an earlier run: why), ``lacks`` (if the run is not finished: what is missing), ``stages`` (``name``,
     ``rows``, ``rejects`` by reason, ``digest``, ``seconds``, ``bytes`` of its files, ``cost``: see ``Meter.cost``, and ``kept``
-    if earlier code made it) and ``provenance``.
+    if earlier code made it), ``kept`` (if earlier code made stages of nested runs, such as trainings: as ``kept_stages``) and
+    ``provenance``.
 
     Raises:
         StoreError: ``out`` does not hold a run, or a record is damaged.
@@ -63,13 +64,14 @@ def show(out: str) -> dict[str, Any]:
         )
     result = artifacts[record.result]
     stale = stale_stage(artifacts) or ("the last run did not finish" if record.outdated else "")
-    lacks = unfinished(store)
+    lacks, kept = unfinished(store), _kept_within(store)
     return {
         "pipeline": record.pipeline,
         "digest": result.digest if result else None,
         **({"stale": stale} if stale and result else {}),
         **({"lacks": lacks} if lacks else {}),
         "stages": stages,
+        **({"kept": kept} if kept else {}),
         "provenance": {"config": dict(record.config), "overrides": dict(record.overrides), "chain": chain},
     }
 
@@ -77,7 +79,8 @@ def show(out: str) -> dict[str, Any]:
 def kept_stages(out: str) -> dict[str, dict[str, Any]]:
     """Stages that are reused although their code has changed: name -> ``kept`` of ``curation.artifact.Artifact``.
 
-    Stages whose records are missing or damaged are left out.
+    Stages of nested runs, such as trainings, are included, as ``experiments/learned_...``. Stages whose records are missing or
+    damaged are left out.
 
     >>> kept_stages("out")
     {}
@@ -88,6 +91,16 @@ def kept_stages(out: str) -> dict[str, dict[str, Any]]:
         with contextlib.suppress(StoreError):
             if (artifact := load_artifact(store, name)) is not None and artifact.kept:
                 found[name] = _told_of(artifact.kept)
+    return {**found, **_kept_within(store)}
+
+
+def _kept_within(store: Store) -> dict[str, dict[str, Any]]:
+    """``kept_stages`` of the runs nested in a run."""
+    found: dict[str, dict[str, Any]] = {}
+    for inner in nested_runs(store):
+        with contextlib.suppress(StoreError):
+            stages = kept_stages(posixpath.join(store.url, inner))
+            found |= {posixpath.join(inner, name): kept for name, kept in stages.items()}
     return found
 
 

@@ -11,14 +11,17 @@ from typing import Any
 
 from ..curation.flow import Step
 from ..curation.keys import named
-from ..curation.registry import BUILT_IN, Registry
+from ..curation.registry import BUILT_IN, Registry, load_entry
 from ..curation.stage_rows import Rows
 from ..eval.metrics.clear import NotTested
 from ..eval.metrics.registry import OF_STREAMS
 from ..eval.protocols.predictions import Predictions
 from ..eval.results import Value, measured
+from .errors import WrongUse
+from .names import short
 
-_TAKEN = {"matrix of accuracies": "square", "confusion of labels": "confusion", "overlaps of label sets": "overlaps"}
+_MATRIX = "matrix of accuracies"
+_TAKEN = {_MATRIX: "square", "confusion of labels": "confusion", "overlaps of label sets": "overlaps"}
 """Input of a built-in metric, as in ``fits`` -> the method of ``Predictions`` that returns it."""
 
 
@@ -39,12 +42,18 @@ def with_metrics(
 
     Raises:
         UnknownName: a metric is unknown.
+        WrongUse: a metric of the user's takes a matrix of accuracies, and no metric of ``known`` does.
     """
-    found = dict(measures)
+    found, matrices = dict(measures), any(known.fits[each] == _MATRIX for each in known.builtin)
     for number, name in enumerate(metrics):
         entry = known.find(name)
         given = {"metric": named(entry.reference), "name": entry.reference.rpartition(":")[2], "reader": reader}
         taken = {"takes": _TAKEN[entry.fits]} if entry.origin == BUILT_IN else {}
+        if not taken and not matrices and _takes_matrix(load_entry(entry)):
+            raise WrongUse(
+                f"metrics: {short(entry.name)} has the argument 'matrix', and trainings of this benchmark have no {_MATRIX}: "
+                "write it with the argument 'predictions'"
+            )
         found[f"own_{number}"] = Step(measure_by, {**given, **taken})
     return found
 
@@ -69,14 +78,17 @@ def measure_by(
     """
     if predictions.num_rows:
         read = reader(predictions)
-        by_matrix = next(iter(inspect.signature(metric).parameters)) == "matrix"
-        method = takes or ("matrix" if by_matrix else "")
+        method = takes or ("matrix" if _takes_matrix(metric) else "")
         numbers: dict[str, list[float]] = {}
         for whole in typing.cast("list[Any]", read) if isinstance(read, list) else [read]:
             found = _value(metric, getattr(whole, method)() if method else whole)
             for each, number in (found if isinstance(found, Mapping) else {name: found}).items():
                 numbers.setdefault(each, []).append(float(number))
         yield from (measured(each, statistics.fmean(those)) for each, those in numbers.items())
+
+
+def _takes_matrix(metric: Callable[..., Any]) -> bool:
+    return next(iter(inspect.signature(metric).parameters), "") == "matrix"
 
 
 def _value(metric: Callable[..., float | Mapping[str, float]], given: Any) -> float | Mapping[str, float]:

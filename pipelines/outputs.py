@@ -53,8 +53,8 @@ def train(
         overrides: ``a.b=value`` each, only for these trainings; must not change the dataset.
         scheduler, workers: run trainings in parallel, see ``curation.run.run``.
         retry: reject reasons whose trainings are retried: ``diverged``.
-        keep_stale: use finished trainings although their code has changed since; ``show`` and ``verify`` of
-            ``out/experiments`` report it. Their metrics are computed by the present code.
+        keep_stale: use finished trainings although their code has changed since; ``kept``, ``show``, ``verify`` and the
+            report name them. Their metrics are computed by the present code.
         needs: resource that workers of a cluster must offer for each training, "" for none; by default ``GPU`` where the device
             is one.
         track: ``NAME=PLACE`` of a tracker for losses and metrics, such as ``tensorboard=FOLDER``; does not affect results.
@@ -140,6 +140,17 @@ def stale(out: str, *, pipeline: str | None = None) -> dict[str, str]:
     """
     job_of(out, pipeline=pipeline)
     return training_results.stale_trainings(out)
+
+
+def kept(out: str, *, pipeline: str | None = None) -> dict[str, str]:
+    """Results in ``scores`` and ``report`` that ``train(keep_stale=True)`` kept although their code had changed: protocol and
+    line of the table -> what has changed.
+
+    >>> kept("out")  # nothing was kept
+    {}
+    """
+    job_of(out, pipeline=pipeline)
+    return training_results.kept_trainings(out)
 
 
 def skipped(out: str, *, pipeline: str | None = None) -> dict[str, str]:

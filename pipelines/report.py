@@ -33,7 +33,7 @@ from ..eval.results import Line, lines
 from .cli.text import printed_kappa
 from .near_report import near_duplicates_sections
 from .samples import disputed, rejects_sections, sample_band, samples_sections
-from .training_results import FOLDER, current_trainings, results
+from .training_results import FOLDER, current_trainings, kept_trainings, results
 
 About = Mapping[str, tuple[str, str]]
 """"stage: setting" -> description and licence of the file that the setting names."""
@@ -184,7 +184,8 @@ def write_page(
     unfinished = [f"The run is not finished: the next stage is {pending[0]}."] if pending else []
     unfinished += [f"It is waiting: {_awaited.get()}."] if _awaited.get() else []
     stages = Card("stages finished", f"{len(made)} of {len(record.stages)}")
-    texts = [*unfinished, *notes]
+    kept = [f"{place}: made by earlier code, which has changed: {why}." for place, why in kept_trainings(run.out).items()]
+    texts = [*unfinished, *notes, *kept]
     plan = [plan_stage(run.store, name, made.get(name)) for name in record.stages]
     summary = [
         Cards([*cards, stages]),

@@ -304,6 +304,24 @@ def stale_trainings(out: str) -> dict[str, str]:
     }
 
 
+def kept_trainings(out: str) -> dict[str, str]:
+    """Lines of results that earlier code made and that were kept: protocol and label of the line -> what has changed since."""
+    changed = {
+        one.learned.digest: kept["changed"]
+        for one in current_trainings(out)
+        for kept in (one.learned.kept, *(each.kept for each in one.measured.values()))
+        if kept
+    }
+    if not changed:
+        return {}
+    return {
+        f"{line.protocol} {line.label}": changed[digest]
+        for line in lines(results(out))
+        for digest in pc.unique(line.rows["experiment"]).to_pylist()
+        if digest in changed
+    }
+
+
 def skipped_trainings(out: str) -> dict[str, str]:
     """Trainings that were skipped because they cannot learn from the published dataset: protocol and method -> reason."""
     store = Store(posixpath.join(out, FOLDER))

@@ -52,7 +52,7 @@ def test_every_example_is_short() -> None:
     ("name", "told"),
     [
         ("encoders.py:MeanColour", ("images, texts", "The mean colour of an image, and of the colours that a text names.")),
-        ("methods.py:newest", ("domains, tasks", "The newest `rows` rows of the stream.")),
+        ("methods.py:newest", ("domains, tasks, sets of labels", "The newest `rows` rows of the stream.")),
         ("metrics.py:worst_domain", ("matrix of accuracies", "The lowest accuracy after the last domain, in [0, 1].")),
     ],
 )

@@ -325,7 +325,7 @@ def verify(
     from ...curation.verify import mending
     from .. import api
     from .progress import checking
-    from .text import kept_line
+    from .text import kept_lines
 
     with checking() as on_stage:
         problems = api.verify(out, on_stage=on_stage)
@@ -338,7 +338,7 @@ def verify(
         print(json.dumps({**told, "kept": kept} if kept else told, indent=1))
     else:
         print_lines([*map(str, problems), *mending(problems)])
-        print_lines([f"stage {stage}: {kept_line(how)}" for stage, how in kept.items()])
+        print_lines(kept_lines(kept))
     if problems:
         raise typer.Exit(1)
     if not as_json:

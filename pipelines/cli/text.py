@@ -81,6 +81,8 @@ def show_lines(shown: Mapping[str, Any]) -> list[str]:
             lines.append(f"{'':<{width}}   {retries}: a worker was lost while computing a part, or its machine failed")
         lines += [f"{'':<{width}}   {kept_line(stage['kept'])}"] if "kept" in stage else []
         lines += [f"{'':<{width}} {'':>12} {count:>12,}  {reason}" for reason, count in stage["rejects"].items()]
+    if "kept" in shown:
+        lines += ["", *kept_lines(shown["kept"])]
     lines += ["", "lineage"]
     for link in reversed(shown["provenance"]["chain"]):
         inputs = [f"{name} {digest[:12]}" for name, digest in link["inputs"].items()]
@@ -150,6 +152,11 @@ def name_lines(rows: Sequence[Mapping[str, str]]) -> list[str]:
 def kept_line(kept: Mapping[str, Any]) -> str:
     """A note that a stage was made by earlier code, and what has changed since."""
     return f"kept: made by earlier code; {kept['changed']} ({kept['at']})"
+
+
+def kept_lines(kept: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The result of ``api.kept_stages`` as lines."""
+    return [f"stage {stage}: {kept_line(how)}" for stage, how in kept.items()]
 
 
 def printed_kappa(kappa: float) -> str:
@@ -229,7 +236,7 @@ def _mean_and_deviation(result: Any, metric: str) -> tuple[str, str]:
 
 
 _NAMED = 3
-"""Number of stale results that are named."""
+"""Number of stale or kept results that are named."""
 
 
 def stale_line(out: str, stale: Mapping[str, str]) -> str:
@@ -237,10 +244,22 @@ def stale_line(out: str, stale: Mapping[str, str]) -> str:
     if not stale:
         return ""
     count = "Stale results are not shown" if len(stale) > 1 else "A stale result is not shown"
-    named = "; ".join(f"{place}: {why}" for place, why in list(stale.items())[:_NAMED])
-    more = f"; and {len(stale) - _NAMED} more" if len(stale) > _NAMED else ""
     again = (
         f"`benchwright train {out}` retrains them, or keeps them with --keep-stale; "
         "use --method for methods that are not in the settings"
     )
-    return f"{count} ({named}{more}): {again}"
+    return f"{count} ({_named(stale)}): {again}"
+
+
+def kept_results_line(out: str, kept: Mapping[str, str]) -> str:
+    """A warning about results that earlier code made and that were kept; "" if there are none."""
+    if not kept:
+        return ""
+    count = "Results that earlier code made are shown" if len(kept) > 1 else "A result that earlier code made is shown"
+    return f"{count} ({_named(kept)}): `benchwright train {out}` keeps using them; `benchwright show {out}` lists their stages"
+
+
+def _named(places: Mapping[str, str]) -> str:
+    """The first places, with what is said of each, and the number of the others."""
+    named = "; ".join(f"{place}: {why}" for place, why in list(places.items())[:_NAMED])
+    return f"{named}; and {len(places) - _NAMED} more" if len(places) > _NAMED else named

@@ -28,7 +28,7 @@ def train(
         bool,
         typer.Option(
             "--keep-stale",
-            help="Reuse existing trainings even though their code has changed; `show` and `verify` report it.",
+            help="Reuse existing trainings even though their code has changed; `eval`, `report`, `show` and `verify` say so.",
         ),
     ] = False,
     needs: Annotated[
@@ -110,7 +110,7 @@ def _print_scores(out: str, results: Any, pipeline: str | None, *, as_json: bool
     from .. import api
     from .text import print_lines, score_lines
 
-    stale, skipped = _tell_left_out(out, pipeline)
+    stale, skipped = _print_warnings(out, pipeline)
     waiting = api.awaited(out, pipeline=pipeline)
     for name, told in waiting.items():
         print(f"{name}: {told}", file=sys.stderr if as_json else sys.stdout)
@@ -127,13 +127,15 @@ def _print_scores(out: str, results: Any, pipeline: str | None, *, as_json: bool
     print_lines(score_lines(results))
 
 
-def _tell_left_out(out: str, pipeline: str | None) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Print warnings about stale results and skipped trainings; return both."""
+def _print_warnings(out: str, pipeline: str | None) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Print warnings about stale and kept results and skipped trainings; return those that are stale or skipped."""
     from .. import api
-    from .text import stale_line
+    from .text import kept_results_line, stale_line
 
     stale, skipped = api.stale(out, pipeline=pipeline), api.skipped(out, pipeline=pipeline)
     if told := stale_line(out, stale):
+        exits.say(told)
+    if told := kept_results_line(out, api.kept(out, pipeline=pipeline)):
         exits.say(told)
     for place, why in skipped.items():
         exits.say(f"{place} was skipped: {why}")
@@ -169,4 +171,4 @@ def report(
         trust(each, trust_code)
     with api.reading_once():
         print(api.report(out, beside=beside or (), pipeline=pipeline))
-        _tell_left_out(out, pipeline)
+        _print_warnings(out, pipeline)

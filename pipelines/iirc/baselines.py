@@ -95,8 +95,9 @@ def check_settings(config: IircConfig) -> None:
     settings' baselines do not fit, as far as this can be checked before pictures are read."""
     _check_hierarchy(config)
     chosen = {name: settings_of(config, name) for name in map(METHODS.present, config.evaluation.methods)}
+    measures = with_metrics({}, config.evaluation.metrics, known=OF_LABEL_SET_STREAMS)
     baselines = (
-        {"method": (name, method), "settings": settings, "measures": {}, "places": places_of(name)}
+        {"method": (name, method), "settings": settings, "measures": measures, "places": places_of(name)}
         for name, (method, settings) in chosen.items()
     )
     _trainings(config, baselines, [0], Runs("", device=config.evaluation.device))

@@ -167,6 +167,10 @@ def _measures(config: KowlConfig, out: str) -> dict[str, Step]:
         measures["strata"] = Step(measure_strata, {"dataset": how(dataset), "digest": dataset_digest(out)})
     if any(each.nuisances for each in config.sets.values()):
         measures["nuisances"] = Step(measure_nuisances, {})
+    return _with_metrics(config, measures)
+
+
+def _with_metrics(config: KowlConfig, measures: Mapping[str, Step]) -> dict[str, Step]:
     return with_metrics(measures, config.evaluation.metrics, OpenWorldPredictions, known=METRICS.only())
 
 
@@ -209,6 +213,7 @@ def _changes(config: KowlConfig, name: str, features: str, start: bool) -> dict[
 
 def check_settings(config: KowlConfig) -> None:
     """Raise ``WrongUse`` if the settings' predictors do not fit, as far as this can be checked before there is a dataset."""
+    _with_metrics(config, {})
     predictors = config.evaluation.predictors
     for features in (MAIN, *config.feature_sets):
         for start in (False, True):

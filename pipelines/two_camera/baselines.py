@@ -77,6 +77,11 @@ def check_settings(config: TwoCameraConfig) -> None:
     """Raise ``WrongUse`` if the settings' networks or estimators do not fit, before there is a dataset."""
     for name in [*config.evaluation.networks, *config.evaluation.baselines]:
         _made(config, name)
+    _with_metrics(config, {})
+
+
+def _with_metrics(config: TwoCameraConfig, measures: Mapping[str, Step]) -> dict[str, Step]:
+    return with_metrics(measures, config.evaluation.metrics, estimates_of, known=METRICS.only())
 
 
 def directions(config: TwoCameraConfig) -> list[Direction]:
@@ -99,9 +104,7 @@ def training_of(config: TwoCameraConfig, out: str, name: str, chosen: ChosenEsti
         folder=work_folder(),
     )
     unfair = {flag: chosen.settings[flag] for flag in ("looks_at_test", "lights_of_test")}
-    measures = with_metrics(
-        {"angles": Step(measure_folds, unfair)}, config.evaluation.metrics, estimates_of, known=METRICS.only()
-    )
+    measures = _with_metrics(config, {"angles": Step(measure_folds, unfair)})
     return Training(
         protocol=protocol,
         method=short(name),

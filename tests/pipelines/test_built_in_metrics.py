@@ -12,9 +12,12 @@ import numpy as np
 import polars as pl
 import pytest
 from benchwright.curation.code_loading import UnknownName
-from benchwright.eval.metrics.registry import OF_LABEL_SET_STREAMS, OF_STREAMS
+from benchwright.eval.metrics.registry import METRICS, OF_LABEL_SET_STREAMS, OF_STREAMS
 from benchwright.eval.protocols.predictions import Predictions
+from benchwright.pipelines.errors import WrongUse
 from benchwright.pipelines.metrics import with_metrics
+
+from .conftest import Cli
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +64,33 @@ def test_metrics_of_something_else_are_refused():
         with_metrics({}, ["exact_match"])
     with pytest.raises(UnknownName, match=r"^no metric 'accuracy': there are exact_match"):
         with_metrics({}, ["accuracy"], known=OF_LABEL_SET_STREAMS)
+
+
+OWN = """
+def worst(matrix):
+    return float(matrix[-1].min())
+
+
+def tests(predictions):
+    return 0.0
+"""
+
+
+def test_an_own_metric_of_a_matrix_is_refused_where_there_is_none(tmp_path: Path):
+    own = tmp_path / "own.py"
+    own.write_text(OWN)
+    assert list(with_metrics({}, [f"{own}:worst"])) == ["own_0"]
+    assert list(with_metrics({}, [f"{own}:tests"], known=OF_LABEL_SET_STREAMS)) == ["own_0"]
+    message = "^metrics: own.py:worst has the argument 'matrix', and trainings of this benchmark have no matrix of accuracies: "
+    for known in (OF_LABEL_SET_STREAMS, METRICS.only()):
+        with pytest.raises(WrongUse, match=message):
+            with_metrics({}, [f"{own}:worst"], known=known)
+
+
+@pytest.mark.parametrize("benchmark", ["iirc", "kowl", "two_camera"])
+def test_it_is_refused_before_anything_runs(benchmark: str, tmp_path: Path, bw: Cli):
+    (tmp_path / "own.py").write_text(OWN)
+    out = tmp_path / "out"
+    told = bw("run", benchmark, "--config", "tiny", "--set", f"evaluation.metrics=['{tmp_path}/own.py:worst']", "--out", out)
+    assert (told.code, told.err.count("\n"), out.exists()) == (2, 1, False)
+    assert "own.py:worst has the argument 'matrix'" in told.err

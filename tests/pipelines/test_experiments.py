@@ -208,13 +208,34 @@ def test_trainings_of_earlier_code_can_be_kept_and_are_measured_by_the_code_of_n
     assert bw("show", out / "experiments").out.count(changed) == 5
     told = bw("verify", out / "experiments")
     assert (told.code, told.out.count(changed)) == (0, 5)
+    inside = f"experiments/{next(iter(learned))}"
+    for command in ("show", "verify"):  # of the run, not only of its trainings
+        told = bw(command, out)
+        assert (told.code, told.out.count(changed), told.out.count(f"stage {inside}: kept")) == (0, 5, 1)
+    assert api.show(str(out))["kept"] == api.kept_stages(str(out))
+    assert len(json.loads(bw("verify", out, "--json").out)["kept"]) == 5
+    assert api.kept(str(out)) == {"iid kept_own.py:calm": "kept_own.calm changed"}
+    warned = "A result that earlier code made is shown (iid kept_own.py:calm: kept_own.calm changed): "
+    assert all(bw(command, out).err.count(warned) == 1 for command in ("eval", "report"))
+    note = "iid kept_own.py:calm: made by earlier code, which has changed: kept_own.calm changed."
+    assert note in (out / "report.html").read_text()
     told = bw(*train).err + bw("eval", out).err
     assert (told.count("up to date"), "tale" in told) == (5, False)  # for what comes later, too
     assert {name: digest for name, digest in digests(out).items() if name in learned} == learned
     mine.write_text(edited.replace(".abs()", ".abs().sqrt()"))
     assert bw("eval", out).err.count("kept_own.calm changed") == 1
     assert bw(*train).err.count(": trained") == 5
-    assert not api.kept_stages(str(out / "experiments"))
+    assert not api.kept_stages(str(out)) | api.kept(str(out))
+    assert "earlier code" not in bw("show", out).out + bw("verify", out).out + bw("eval", out).err
+
+
+def test_gem_trains_on_domains_and_keeps_a_share_of_each(bw: Cli, out: Path) -> None:
+    made(bw, out, "--set", "baselines.method_settings={gem={fraction=0.5}}")
+    scores = api.train(str(out), methods=["gem", "finetune"], protocols=["iid"])["iid"]
+    assert scores["gem"]["mean"]["acc"] > 0.5
+    assert scores["gem"]["mean"] != scores["finetune"]["mean"]
+    held = table(out).filter(method="gem", seed=0, metric="accuracy", tested="1")
+    assert held.sort("position")["memory_samples"].unique(maintain_order=True).to_list() == [25, 49, 73]
 
 
 def test_a_training_that_diverges_is_a_reject_and_the_others_go_on(bw: Cli, out: Path) -> None:

@@ -50,6 +50,17 @@ def test_a_step_does_not_go_against_a_memory() -> None:
     assert torch.allclose(one.double(), g + share[:, None] * m, atol=1e-5)
 
 
+@pytest.mark.parametrize("tasks", [4, 12])
+def test_a_stream_that_diverged_changes_no_other(tasks: int) -> None:
+    draw = torch.Generator().manual_seed(3)
+    gradient, memories = torch.randn(3, 20, generator=draw), torch.randn(3, tasks, 20, generator=draw)
+    expected = gem.project_to_cone(gradient, memories, margin=0.5)
+    memories[1, 2], gradient[1] = torch.nan, torch.inf
+    found = gem.project_to_cone(gradient, memories, margin=0.5)
+    assert torch.equal(found[::2], expected[::2])
+    assert not found[1].isfinite().any()
+
+
 def test_a_margin_adds_so_much_of_each_memory() -> None:
     gradient, memories = torch.tensor([[-1.0, 0.0]]), torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
     assert torch.allclose(gem.project_to_cone(gradient, memories, margin=5.0), torch.tensor([[4.0, 5.0]]))
@@ -65,6 +76,15 @@ def test_streams_are_projected_apart() -> None:
     assert none is gradient
 
 
-def test_too_many_tasks_are_refused() -> None:
-    with pytest.raises(ValueError, match="at most 10"):
-        gem.project_to_cone(-torch.ones(1, 3), torch.ones(1, 11, 3), margin=0.0)
+@pytest.mark.parametrize("margin", [0.0, 0.5])
+def test_many_tasks_are_solved_as_few_are(margin: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = torch.Generator().manual_seed(2)
+    gradient, memories = torch.randn(5, 30, generator=draw), torch.randn(5, 6, 30, generator=draw)
+    few = gem.project_to_cone(gradient, memories, margin=margin)
+    monkeypatch.setattr(gem, "MOST_TASKS", 5)
+    assert torch.allclose(gem.project_to_cone(gradient, memories, margin=margin), few, rtol=1e-5, atol=1e-6)
+    monkeypatch.undo()
+    memories = torch.randn(5, 19, 30, generator=draw)
+    moved = gem.project_to_cone(gradient, memories, margin=0.0)
+    assert torch.einsum("rtp,rp->rt", memories, gradient).min() < -1
+    assert torch.einsum("rtp,rp->rt", memories, moved).min() > -1e-2

@@ -20,9 +20,11 @@ from benchwright.training.core.capacity import Capacity
 from benchwright.training.core.criteria import CRITERIA, cross_entropy
 from benchwright.training.core.exemplars import class_means, given, herding, nearest_means, shuffled
 from benchwright.training.core.learner import Learner, SecondView
+from benchwright.training.core.lesson import Lesson
 from benchwright.training.core.memory import Candidates
 from benchwright.training.core.schedule import Schedule
 from benchwright.training.data.examples import ArrayExamples, Draw, Joined, RowNumbers
+from benchwright.training.methods import gem
 from benchwright.training.methods.registry import METHODS, method
 from benchwright.training.models.classifier import Classifier
 from benchwright.training.models.linear import affine
@@ -53,7 +55,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "reservoir": {"alpha": 1.0},
     "dynamic_reservoir": {"alpha": 1.0},
 }
-GRAPHS = ["gem", "twp"]
+GRAPHS = ["twp"]
 """Methods that streams of graphs alone learn by."""
 ONE_MODEL = sorted(set(METHODS.builtin) - set(GRAPHS))
 
@@ -354,13 +356,11 @@ def test_exemplars_chosen_before_the_training_cannot_use_the_model() -> None:
         learn(learner, 1)
 
 
-@pytest.mark.parametrize("name", GRAPHS)
-def test_methods_of_graph_streams_are_refused(name: str):
-    own = {"strength": 0.5, "fraction": 0.2, "forward": "memory"}
-    if name == "twp":
-        own = {"strength_loss": 1.0, "strength_topology": 1.0, "gradients": "fresh"}
+@pytest.mark.parametrize(("name", "own"), [("twp", {"beta": 0.5}), ("gem", {"forward": "task"})])
+def test_methods_of_graph_streams_are_refused(name: str, own: dict[str, Any]):
     settings = {**paper_settings("icarl", dataset="ucf101", preset="as_released"), "method": own}
-    with pytest.raises(ValueError, match=f"method '{name}' trains only on batched graph streams"):
+    (given,) = (f"{setting} = {value!r}" for setting, value in own.items())
+    with pytest.raises(ValueError, match=f"method '{name}' trains only on batched graph streams, with .*{given}"):
         parts_of(settings, load_name(METHODS, name), tsn, labels="one", classes="new")
 
 
@@ -373,6 +373,32 @@ def test_a_share_of_each_task_is_kept_beside_those_before():
     assert learner.buffer[:8].tolist() == first.tolist()
     assert np.bincount(learner.buffer // 40).tolist() == [8, 8, 8]
     assert learner.record["memory"] == {"samples": 24, "parts": 24}
+
+
+def test_gem_gets_the_memory_of_each_past_task(monkeypatch: pytest.MonkeyPatch):
+    asked: list[dict[int, list[str]]] = []
+
+    def noted(lesson: Lesson, strength: float, now: bool) -> None:
+        asked.append({position: [*memory.keys] for position, memory in lesson.stored().items()})
+        assert sorted(lesson.train.keys) == sorted(examples(2 * lesson.task, 2 * lesson.task + 2, "train").keys)
+        lesson.fit(lambda step: step.classification())
+
+    monkeypatch.setattr(gem, "_teach_one", noted)
+    learner = learn(a_learner("gem", settings={"fraction": 0.2}, memory=None), 3)
+    kept = [examples(2 * row, 2 * row + 2, "train").keys for row in range(2)]
+    assert [{position: len(keys) for position, keys in each.items()} for each in asked] == [{}, {0: 8}, {0: 8, 1: 8}]
+    assert all(set(keys) < set(kept[position]) for position, keys in asked[2].items())
+    assert asked[1][0] == asked[2][0]
+    assert learner.record["memory"] == {"samples": 24, "parts": 24}
+
+
+def test_gem_holds_the_loss_of_past_tasks_down():
+    means: list[float] = []
+    for name, settings in (("finetune", {}), ("gem", {"classes": "now"})):
+        learner = learn(a_learner(name, settings=settings, plan={"select": "none"}), 3)
+        tests = [examples(2 * task, 2 * task + 2, "test") for task in range(2)]
+        means.append(float(np.mean([(learner.predict(each) == each.labels).mean() for each in tests])))
+    assert means[1] > means[0] + 0.1
 
 
 @pytest.mark.parametrize(

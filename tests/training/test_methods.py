@@ -20,9 +20,11 @@ from benchwright.training.methods import importance
 from benchwright.training.methods.bic import bic, first_stage, split_classes
 from benchwright.training.methods.er import er, replay
 from benchwright.training.methods.ewc import ewc
+from benchwright.training.methods.gem import project_to_cone
 from benchwright.training.methods.icarl import distillation, icarl
 from benchwright.training.methods.lwf import lwf
 from benchwright.training.methods.mas import mas, output_norm
+from benchwright.training.methods.method import Method
 from benchwright.training.methods.registry import METHODS, method
 from benchwright.training.models.classifier import Classifier
 from torch import nn
@@ -352,6 +354,32 @@ def test_replay_follows_the_code_by_default_and_the_supplement_by_name():
     assert method("naive").name == method("replay").name == "er"
 
 
+@pytest.mark.parametrize(
+    ("groups", "known", "classes"),
+    [((2, 2, 2), (2, 4), "then"), ((2, 2, 2), (6, 6), "now"), ((6,), (6, 6), "then")],  # tasks, tasks, domains
+)
+def test_gem_steps_along_the_projection_of_parallel_streams(groups: tuple[int, ...], known: tuple[int, int], classes: str):
+    model = classifier(groups)
+    memories = {0: samples(7, (0, 1), seed=1), 1: samples(5, (0, 1, 2, 3), seed=2)}  # the first is larger than a batch
+    train = ArrayExamples(memories[0].X[:4], 1 - memories[0].labels[:4])  # against the first memory
+    trained = [each for each in model.parameters() if each.requires_grad]
+
+    def gradient(part: ArrayExamples, outputs: int) -> torch.Tensor:
+        loss = nn.functional.cross_entropy(model(torch.from_numpy(part.X))[:, :outputs], torch.from_numpy(part.labels))
+        return torch.cat([each.flatten() for each in torch.autograd.grad(loss, trained)])
+
+    references = torch.stack([gradient(part, outputs) for part, outputs in zip(memories.values(), known, strict=True)])
+    plain = gradient(train, 6)
+    assert (references @ plain).min() < 0
+    step = project_to_cone(plain[None], references[None], margin=0.5)[0]
+    expected = torch.cat([each.detach().flatten() for each in trained]) - PLAN.learning_rate * step
+
+    teach = method("gem", strength=0.5, classes=classes).teach
+    assert teach is not None
+    teach(a_lesson(model, train, task=2, old_classes=4 if len(groups) == 3 else 6, stored=lambda: memories))
+    torch.testing.assert_close(torch.cat([each.detach().flatten() for each in trained]), expected)
+
+
 def test_all_methods_have_names_and_wrong_settings_are_refused():
     given: dict[str, dict[str, Any]] = {
         "der": {"alpha": 0.5, "beta": 1.0},
@@ -385,3 +413,31 @@ def test_a_word_that_there_is_not_is_told_in_python_too(name: str) -> None:
     assert make(**required).name == name
     with pytest.raises(ValueError, match=f"{word} = 'sqare': expected '"):
         make(**required, **{word: "sqare"})
+
+
+@pytest.mark.parametrize("name", METHODS.builtin)
+def test_the_listed_kinds_of_streams_are_those_that_a_method_learns(name: str) -> None:
+    make = load_name(METHODS, name)
+    required = {each.name: 1.0 for each in signature(make).parameters.values() if each.default is each.empty}
+    streams: dict[str, Any] = {
+        "domains": {"labels": "one", "classes": "same"},
+        "tasks": {"labels": "one", "classes": "new"},
+        "sets of labels": {"labels": "sets", "classes": "new"},
+    }
+
+    def learned(**settings: Any) -> list[str]:
+        found = method(name, **required, **settings)
+        return [kind for kind, stream in streams.items() if fits(found, stream)] or ["tasks of graphs"]
+
+    def fits(found: Method, stream: dict[str, Any]) -> bool:
+        try:
+            found.check_fits(**stream)
+        except ValueError:
+            return False
+        return True
+
+    told, with_head = METHODS.fits[name].split(", "), " with predict=head"
+    always = [kind for kind in told if not kind.endswith(with_head)]
+    assert learned() == always
+    if told != always:
+        assert learned(predict="head") == [kind.removesuffix(with_head) for kind in told]

@@ -154,6 +154,7 @@ class Learner:
             old_classes=known,
             means=self._means,
             watch=self.watch,
+            stored=functools.partial(self._stored, starts),
         )
         with self._exact():
             if self._method.teach is None:
@@ -258,6 +259,14 @@ class Learner:
         if self._keep is None or self._method.exemplars is None:
             return examples
         return Joined([self._keep(part) for part in examples.parts])
+
+    def _stored(self, starts: RowNumbers) -> dict[int, Examples]:
+        """The memory by past domain or task, whose first rows are ``starts``; the last is that of the current one."""
+        if self._method.exemplars is None:
+            return {}
+        positions = np.searchsorted(starts, self.buffer, side="right") - 1
+        past = [position for position in range(len(starts) - 1) if (positions == position).any()]
+        return {position: self._kept(self.buffer[positions == position]) for position in past}
 
     def _remember(self, task: int, known: int, classes: int) -> RowNumbers:
         """The memory after a task, by the method's policy; ``known``: classes before the task, ``classes``: including it."""

@@ -68,6 +68,11 @@ Watch = Callable[[Mapping[str, float], int], None]
 Adjust = Callable[[Sequence[nn.Parameter]], None]
 
 
+def nothing_stored() -> dict[int, Examples]:
+    """What a method without exemplars has stored."""
+    return {}
+
+
 def unwatched(values: Mapping[str, float], step: int) -> None:
     """Ignore the values of an epoch."""
 
@@ -85,6 +90,7 @@ class Lesson:
         starts: (task + 1,) int64, the first row number of each domain or task so far.
         capacity: capacity of the memory in the settings; None without a memory.
         second: the second view of each row of ``train``, or None.
+        stored: returns the samples in the memory by past domain or task, as the memory stores them; empty without exemplars.
         previous: all training samples of the previous task; None in the first task.
         validate: validation sets, of all tasks so far or (IIRC) of this one; may be empty.
         state: tensors that the method keeps from task to task; saved with the model.
@@ -110,6 +116,7 @@ class Lesson:
     means: Means
     curve: list[dict[str, float | int | str | None]] = dataclasses.field(default_factory=list)
     watch: Watch = unwatched
+    stored: Callable[[], Mapping[int, Examples]] = nothing_stored
     _fits: int = 0
 
     def __post_init__(self) -> None:

@@ -168,8 +168,11 @@ class Streams:
         """(R, n, classes) for ``train``: see ``StreamStep.before``."""
         return self._outputs(*self._before, self._rows, self.train.inputs)
 
-    def memories(self, *, whole: bool) -> list[StreamBatch]:
-        """The memory of each past task; ``whole``: all samples of the task, with weight 0 outside the memory."""
+    def memories(self, *, whole: bool, now: bool = False) -> list[StreamBatch]:
+        """The memory of each past task; ``whole``: all samples of the task, with weight 0 outside the memory.
+
+        The classes known after that task compete; with ``now`` those of the current task too.
+        """
         found: list[StreamBatch] = []
         for position, task in enumerate(self.orders[0][:-1]):
             rows = task_rows(self.data, task)
@@ -177,7 +180,8 @@ class Streams:
                 kept_rows(self.data, order[position], self.recipe.method.share, seed=self.seed, draw=draw)
                 for order, draw in zip(self.orders, self.draws, strict=True)
             ]
-            found.append(self._batch(rows, position + 1, kept) if whole else self._batch(kept[0], position + 1))
+            known = self.task + 1 if now else position + 1
+            found.append(self._batch(rows, known, kept) if whole else self._batch(kept[0], known))
         return found
 
     def _batch(self, rows: RowNumbers, known: int, kept: Sequence[RowNumbers] | None = None) -> StreamBatch:

@@ -16,7 +16,7 @@ from ..core.batches import batches
 from ..core.determinism import generator
 from ..core.exemplars import RowNumbers
 from ..core.lesson import ForwardPass, Lesson
-from ..data.examples import Draw
+from ..data.examples import Draw, Examples
 from .er import replay
 from .method import Method
 
@@ -76,22 +76,28 @@ def _teach(
         view = Draw(lesson.means.seed, f"{lesson.task}/memory/{steps}")
         steps += 1
         together = len(chosen) if at_once == "all" else at_once
-        project(parameters, _reference(lesson, chosen, view, list(parameters), old, together))
+        project(parameters, reference(lesson, lesson.train, chosen, view, parameters, old, together))
 
     lesson.fit(ForwardPass.own_classification, rows=np.arange(lesson.fresh), adjust=adjust)
 
 
-def _reference(
-    lesson: Lesson, chosen: RowNumbers, view: Draw, parameters: Sequence[nn.Parameter], old: int, at_once: int
-) -> Sequence[Tensor]:
-    """Gradients of the mean loss on the chosen rows, computed ``at_once`` rows at a time."""
+def reference(
+    lesson: Lesson,
+    samples: Examples,
+    chosen: RowNumbers,
+    view: Draw,
+    parameters: Sequence[nn.Parameter],
+    classes: int,
+    at_once: int,
+) -> list[Tensor]:
+    """Gradients of the mean loss over the first ``classes`` outputs on the chosen samples, ``at_once`` of them at a time."""
     ranks, found = lesson.means.ranks, list[Tensor]()
     with _one_move(lesson.model) if at_once < len(chosen) else contextlib.nullcontext():
-        for batch in batches(lesson.train, chosen, view, lesson.means, size=at_once, shared=True):
+        for batch in batches(samples, chosen, view, lesson.means, size=at_once, shared=True):
             whole = batch.whole or len(batch.rows)
             with lesson.together(batch):
-                value = lesson.over_classes(lesson.model(batch.x), batch.targets, 0, old)
-                gradients = torch.autograd.grad(value, parameters, materialize_grads=True)
+                value = lesson.over_classes(lesson.model(batch.x), batch.targets, 0, classes)
+                gradients = torch.autograd.grad(value, list(parameters), materialize_grads=True)
             share = whole / len(chosen) * (1 if ranks is None else ranks.share(whole))
             weighed = gradients if share == 1 else [gradient * share for gradient in gradients]
             found = [a + b for a, b in zip(found, weighed, strict=True)] if found else list(weighed)

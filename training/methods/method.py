@@ -109,7 +109,10 @@ class Method:
         ValueError: method 'icarl' needs one class per sample, but samples here have sets of labels
         """
         if "one" not in self.learners:
-            raise ValueError(f"method {self.name!r} trains only on batched graph streams")
+            given = ", ".join(f"{name} = {value!r}" for name, value in self.settings.items())
+            raise ValueError(
+                f"method {self.name!r} trains only on batched graph streams" + (f", with {given}" if given else "")
+            )
         if labels not in self.labels or (labels == "sets" and self.predict == "nearest_mean"):
             raise ValueError(f"method {self.name!r} needs one class per sample, but samples here have sets of labels")
         if classes not in self.classes:

@@ -11,8 +11,8 @@ from ...curation.registry import Registry, check_arguments, check_values, load_n
 from .method import Method
 
 _HERE = "benchwright.training.methods"
-_EVERYWHERE = "domains, tasks"
-_EVERY = ("agem", "cumulative", "cwr", "der", "er", "ewc", "finetune", "gdumb", "joint", "lwf", "mas", "nap", "si")
+_EVERYWHERE = "domains, tasks, sets of labels"
+_EVERY = ("agem", "cumulative", "der", "er", "ewc", "finetune", "gdumb", "gem", "joint", "lwf", "mas", "nap", "si")
 
 METHODS = Registry(
     "method",
@@ -41,9 +41,10 @@ METHODS = Registry(
     fits={
         **dict.fromkeys(_EVERY, _EVERYWHERE),
         **dict.fromkeys(("dynamic_reservoir", "reservoir"), _EVERYWHERE),
-        **dict.fromkeys(("bic", "lucir"), "tasks"),
-        **dict.fromkeys(("gem", "twp"), "tasks of graphs"),
-        "icarl": "domains, tasks; sets of labels without nearest means",
+        **dict.fromkeys(("bic", "lucir"), "tasks, sets of labels"),
+        "cwr": "domains, tasks",
+        "icarl": "domains, tasks, sets of labels with predict=head",
+        "twp": "tasks of graphs",
     },
     former={"bare": "finetune", "naive": "er", "replay": "er"},
 )
