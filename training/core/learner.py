@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 
 from ...curation.encoders.one_thread import exact
 from ..data.examples import Examples, Joined, RowNumbers
-from ..methods.cumulative import all_rows
 from ..methods.finetune import present
-from ..methods.nap import first_domain
 from ..models.classifier import Classifier
 from .batches import Means, outputs
 from .build import Parts, classifier_of
@@ -30,9 +28,6 @@ from .memory import POLICIES, Candidates, Policy
 from .ranks import Ranks, shared
 
 View = Callable[[Examples], Examples]
-
-_OF_THE_STREAM = (present, all_rows, first_domain)
-"""Rules that choose among all samples of the stream: without exemplars, such a method has no memory."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -305,7 +300,7 @@ class Learner:
 
     def _statement(self) -> dict[str, int] | None:
         """Number of samples and parts in the memory; None for a method without a memory."""
-        if self._method.exemplars is None and self._method.rule in _OF_THE_STREAM:
+        if self._method.exemplars is None and (self._method.rule is present or not self._method.has_memory):
             return None
         return {"samples": len(self.buffer), "parts": int(self._kept(self.buffer).sizes.sum()) if len(self.buffer) else 0}
 

@@ -19,7 +19,7 @@ def cumulative(*, start: Start = "finetune") -> Method:
     >>> cumulative().rule([], [3, 2], seed=0)
     array([0, 1, 2, 3, 4])
     """
-    return Method("cumulative", all_rows, start)
+    return Method("cumulative", all_rows, start, has_memory=False)
 
 
 def joint(*, start: Start = "scratch") -> Method:
@@ -30,7 +30,7 @@ def joint(*, start: Start = "scratch") -> Method:
     >>> joint().start
     'scratch'
     """
-    return Method("joint", all_rows, start, learners=("one", "streams"), any_order=start == "scratch")
+    return Method("joint", all_rows, start, learners=("one", "streams"), any_order=start == "scratch", has_memory=False)
 
 
 def all_rows(buffer: RowNumbers, sizes: Sequence[int], *, seed: int) -> RowNumbers:

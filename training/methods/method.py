@@ -43,6 +43,8 @@ class Method:
         teach: trains the model; None: with the classification loss alone.
         exemplars: the policy that selects rows for a memory: a name of ``core.memory.POLICIES``, or a function;
             None: no memory.
+        has_memory: without ``exemplars``, whether the rows that ``rule`` returns are a memory, whose size results state. False
+            for rules that choose among all samples of the stream, such as all of them.
         remember: whether exemplars are selected "after" the training, or "before" it, so that ``rule`` receives current ones
             too (GDumb trains on its memory alone).
         predict: by the largest output of the "head", or by the "nearest_mean" of the exemplars' features (iCaRL).
@@ -82,6 +84,7 @@ class Method:
     attention: bool = False
     remember: Remember = "after"
     together: bool = False
+    has_memory: bool = True
 
     def __post_init__(self) -> None:
         for what, value, words in (

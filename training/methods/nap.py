@@ -16,7 +16,7 @@ def nap() -> Method:
     >>> nap().rule([], [3], seed=0)
     array([0, 1, 2])
     """
-    return Method("nap", first_domain, "finetune")
+    return Method("nap", first_domain, "finetune", has_memory=False)
 
 
 def first_domain(buffer: RowNumbers, sizes: Sequence[int], *, seed: int) -> RowNumbers:
