@@ -7,6 +7,7 @@ import gc
 import io
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,11 @@ settings.load_profile("untimed")
 # times what they compute. It is read when the first of these is loaded, also in processes that tests start, and changes
 # nothing that they compute.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# Bytecode is kept whatever the shell's setting is, as by `make test`: otherwise each of several hundred processes that the tests
+# start compiles all that it imports, two seconds with torch, and each worker of pytest compiles every test.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # The collector would go through the millions of objects of the packages and the tests again and again: an eighth of the time.
 gc.set_threshold(100_000, 50, 50)
