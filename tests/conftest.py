@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 
 from tests.installed import Install, installer
-from tests.wheels import unpacked_wheel
+from tests.wheels import unpack_wheel
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -30,7 +30,7 @@ settings.load_profile("untimed")
 # nothing that they compute.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-# Bytecode is kept whatever the shell's setting is, as by `make test`: otherwise each of several hundred processes that the tests
+# Bytecode is kept whatever the shell's setting is, as by `make test`: otherwise each of several hundred processes that tests
 # start compiles all that it imports, two seconds with torch, and each worker of pytest compiles every test.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
@@ -67,10 +67,23 @@ def state_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         yield
 
 
+def made_once(temporary: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """A folder that is filled once for all workers of pytest: whoever comes first makes it, and the others wait."""
+    base = temporary.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "made").exists():
+            make(folder)
+            (folder / "made").touch()
+    return folder
+
+
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel built from a copy of the tracked files, unpacked."""
-    return unpacked_wheel(tmp_path_factory.mktemp("wheel"))
+    """The wheel built from a copy of the tracked files, unpacked. Only to be read: other workers may be at it."""
+    return made_once(tmp_path_factory, "wheel", unpack_wheel) / "unpacked"
 
 
 @pytest.fixture(scope="session")
@@ -79,28 +92,19 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     has what was warned of. Only to be read, and not to be run again: other workers may be at it."""
     from benchwright.pipelines import api  # here: some tests are of what is imported when
 
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    def run(name: str, folder: Path) -> None:
+        warned = io.StringIO()
+        handler = logging.StreamHandler(warned)
+        handler.setLevel(logging.WARNING)
+        logger = logging.getLogger("benchwright")
+        logger.addHandler(handler)
+        try:
+            api.run(api.job(name, config="tiny"), str(folder / "run"), scheduler="threads", workers=2)
+        finally:
+            logger.removeHandler(handler)
+        (folder / "warnings.txt").write_text(warned.getvalue())
 
-    def made(name: str) -> Path:
-        folder = shared / f"finished-{name}"
-        folder.mkdir(exist_ok=True)
-        with (folder / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (folder / "warnings.txt").exists():
-                warned = io.StringIO()
-                handler = logging.StreamHandler(warned)
-                handler.setLevel(logging.WARNING)
-                logger = logging.getLogger("benchwright")
-                logger.addHandler(handler)
-                try:
-                    api.run(api.job(name, config="tiny"), str(folder / "run"), scheduler="threads", workers=2)
-                finally:
-                    logger.removeHandler(handler)
-                (folder / "warnings.txt").write_text(warned.getvalue())
-        return folder / "run"
-
-    return made
+    return lambda name: made_once(tmp_path_factory, f"finished-{name}", lambda folder: run(name, folder)) / "run"
 
 
 @pytest.fixture(autouse=True)
