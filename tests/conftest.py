@@ -40,18 +40,29 @@ gc.set_threshold(100_000, 50, 50)
 
 DEAR = (
     "curation/test_cluster_stores.py",
+    "pipelines/test_clear_pixels.py",
+    "pipelines/test_two_camera.py",
+    "pipelines/test_from_outside.py",
+    "training/test_ranks.py",
+    "test_documents.py",
+    "pipelines/test_kowl.py",
+    "pipelines/test_kowl_results.py",
+    "pipelines/test_kowl_videos.py",
+    "pipelines/test_skeleton_experiments.py",
     "curation/test_dask_cluster.py",
     "pipelines/test_cluster.py",
-    "pipelines/test_two_camera.py",
     "pipelines/test_vclimb.py",
     "pipelines/test_what_runs_write.py",
     "datasets/test_feature_networks.py",
-    "test_documents.py",
-    "training/test_ranks.py",
 )
-"""Files of a minute or so each. They come first, so that no worker of pytest is at one of them when all others are done."""
+"""Files of half a minute or more. They come first, so that no worker of pytest is at one of them when all others are done."""
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config.option, "loadscopereorder"):  # of pytest-xdist, which would begin with files of many tests, dear or not
+        config.option.loadscopereorder = False
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
