@@ -16,7 +16,6 @@ import polars as pl
 import pytest
 import torch
 from benchwright.curation.nested import flat
-from benchwright.pipelines.clear import baselines
 from benchwright.pipelines.clear.paper import why_not_its_settings
 from benchwright.pipelines.training_results import finished_trainings
 from benchwright.training.baselines.clear import groups, paper_methods, paper_settings
@@ -62,10 +61,8 @@ def test_resnet18_has_the_papers_settings() -> None:
     assert paper_methods("linear")["agem"][1]["at_once"] == paper_methods()["agem"][1]["at_once"] == "all"
 
 
-def test_all_of_table_1_is_learned_from_pixels_and_all_buckets_at_once(
-    run: Path, bw: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(baselines, "SEEDS", (0, 1))  # that all five are trained is tested by quicker networks
+@pytest.mark.usefixtures("two_seeds")
+def test_all_of_table_1_is_learned_from_pixels_and_all_buckets_at_once(run: Path, bw: Cli) -> None:
     told = bw("train", run, "--method", "table1", "--method", "joint", "--set", SMALL)
     assert told.code == 0, told.err
     found = values(run)
