@@ -7,6 +7,7 @@ import gc
 import io
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import settings
 
 from tests.installed import Install, installer
-from tests.wheels import unpacked_wheel
+from tests.wheels import unpack_wheel
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -29,23 +30,39 @@ settings.load_profile("untimed")
 # nothing that they compute.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+# Bytecode is kept whatever the shell's setting is, as by `make test`: otherwise each of several hundred processes that tests
+# start compiles all that it imports, two seconds with torch, and each worker of pytest compiles every test.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # The collector would go through the millions of objects of the packages and the tests again and again: an eighth of the time.
 gc.set_threshold(100_000, 50, 50)
 
 DEAR = (
     "curation/test_cluster_stores.py",
+    "pipelines/test_clear_pixels.py",
+    "pipelines/test_two_camera.py",
+    "pipelines/test_from_outside.py",
+    "training/test_ranks.py",
+    "test_documents.py",
+    "pipelines/test_kowl.py",
+    "pipelines/test_kowl_results.py",
+    "pipelines/test_kowl_videos.py",
+    "pipelines/test_skeleton_experiments.py",
     "curation/test_dask_cluster.py",
     "pipelines/test_cluster.py",
-    "pipelines/test_two_camera.py",
     "pipelines/test_vclimb.py",
     "pipelines/test_what_runs_write.py",
     "datasets/test_feature_networks.py",
-    "test_documents.py",
-    "training/test_ranks.py",
 )
-"""Files of a minute or so each. They come first, so that no worker of pytest is at one of them when all others are done."""
+"""Files of half a minute or more. They come first, so that no worker of pytest is at one of them when all others are done."""
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config.option, "loadscopereorder"):  # of pytest-xdist, which would begin with files of many tests, dear or not
+        config.option.loadscopereorder = False
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -61,10 +78,23 @@ def state_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         yield
 
 
+def made_once(temporary: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """A folder that is filled once for all workers of pytest: whoever comes first makes it, and the others wait."""
+    base = temporary.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "made").exists():
+            make(folder)
+            (folder / "made").touch()
+    return folder
+
+
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel built from a copy of the tracked files, unpacked."""
-    return unpacked_wheel(tmp_path_factory.mktemp("wheel"))
+    """The wheel built from a copy of the tracked files, unpacked. Only to be read: other workers may be at it."""
+    return made_once(tmp_path_factory, "wheel", unpack_wheel) / "unpacked"
 
 
 @pytest.fixture(scope="session")
@@ -73,28 +103,19 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     has what was warned of. Only to be read, and not to be run again: other workers may be at it."""
     from benchwright.pipelines import api  # here: some tests are of what is imported when
 
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    def run(name: str, folder: Path) -> None:
+        warned = io.StringIO()
+        handler = logging.StreamHandler(warned)
+        handler.setLevel(logging.WARNING)
+        logger = logging.getLogger("benchwright")
+        logger.addHandler(handler)
+        try:
+            api.run(api.job(name, config="tiny"), str(folder / "run"), scheduler="threads", workers=2)
+        finally:
+            logger.removeHandler(handler)
+        (folder / "warnings.txt").write_text(warned.getvalue())
 
-    def made(name: str) -> Path:
-        folder = shared / f"finished-{name}"
-        folder.mkdir(exist_ok=True)
-        with (folder / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (folder / "warnings.txt").exists():
-                warned = io.StringIO()
-                handler = logging.StreamHandler(warned)
-                handler.setLevel(logging.WARNING)
-                logger = logging.getLogger("benchwright")
-                logger.addHandler(handler)
-                try:
-                    api.run(api.job(name, config="tiny"), str(folder / "run"), scheduler="threads", workers=2)
-                finally:
-                    logger.removeHandler(handler)
-                (folder / "warnings.txt").write_text(warned.getvalue())
-        return folder / "run"
-
-    return made
+    return lambda name: made_once(tmp_path_factory, f"finished-{name}", lambda folder: run(name, folder)) / "run"
 
 
 @pytest.fixture(autouse=True)

@@ -22,8 +22,8 @@ def tracked_files() -> list[str]:
     return [name for name in listed.split("\0") if name and (ROOT / name).is_file()]
 
 
-def unpacked_wheel(folder: Path) -> Path:
-    """The wheel, unpacked, built from the source distribution, and that from a copy of the tracked files, in ``dist``."""
+def unpack_wheel(folder: Path) -> None:
+    """Unpack the wheel into ``unpacked``; it and what it is built from, the source distribution, are in ``dist``."""
     for name in tracked_files():
         (folder / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, folder / "clone" / name)
@@ -33,4 +33,3 @@ def unpacked_wheel(folder: Path) -> Path:
     assert built.returncode == 0, built.stderr
     (path,) = folder.glob("dist/*.whl")
     zipfile.ZipFile(path).extractall(folder / "unpacked")
-    return folder / "unpacked"

@@ -14,6 +14,7 @@ from pathlib import Path
 import cloudpickle
 import numpy as np
 import pytest
+from benchwright.curation.artifact import Artifact
 from benchwright.curation.flow import source, step
 from benchwright.curation.keys import where
 from benchwright.curation.part_writer import StepFailed
@@ -78,13 +79,17 @@ def plan(videos: Path):
     return source("listed", step(list_clips, count=12)).each("sampled", sampled, max_rejects=0, rows_per_part=3)
 
 
+@pytest.fixture(scope="module")
+def undisturbed(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    return run(plan(videos), str(tmp_path_factory.mktemp("calm")), scheduler="sync").result
+
+
 @pytest.mark.parametrize(
     ("number", "scheduler"), [(signal.SIGKILL, "sync"), (signal.SIGKILL, "threads"), (signal.SIGSEGV, "threads")]
 )
 def test_children_that_are_killed_again_and_again_change_no_byte(
-    videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, scheduler: str
+    videos: Path, undisturbed: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, scheduler: str
 ) -> None:
-    undisturbed = run(plan(videos), str(tmp_path / "calm"), scheduler="sync").result
     # A fresh child is let be: it may be at a second try.
     asked = hit(monkeypatch, number, lambda one, _: one.asked > 0)
     result = run(plan(videos), str(tmp_path / "killed"), scheduler=scheduler, workers=3).result

@@ -8,6 +8,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 
@@ -46,11 +47,11 @@ def opened(album, row) -> Image.Image | None:
         return None
 
 
-def test_one_seed_gives_the_same_bytes_and_another_gives_others(small, tmp_path):
+def test_one_seed_gives_the_same_bytes_and_another_gives_others(album, small, tmp_path):
     """Where an album of another seed, with more photos, was."""
-    other = make_album(tmp_path / "album", seed=4, photos=100)
-    kept = files_of(other.photos_dir)
-    (other.photos_dir / "2009" / "IMG_9999.jpg").write_bytes(b"one more")
+    kept = files_of(album.photos_dir)
+    shutil.copytree(album.csv.parent, tmp_path / "album")
+    (tmp_path / "album" / album.photos_dir.name / "2009" / "IMG_9999.jpg").write_bytes(b"one more")
     make_album(tmp_path / "album", seed=2, photos=100)
     assert files_of(tmp_path / "album") == files_of(small.csv.parent)
     assert set(kept.values()) & set(files_of(small.photos_dir).values()) == {hashlib.sha256().hexdigest()}

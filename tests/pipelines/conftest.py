@@ -38,6 +38,14 @@ def bw(capfd: pytest.CaptureFixture[str]) -> Cli:
     return call
 
 
+@pytest.fixture
+def two_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CLEAR's methods are trained with two of their five seeds, for tests to which their number is no matter."""
+    from benchwright.pipelines.clear import baselines  # here: some tests are of what is imported when
+
+    monkeypatch.setattr(baselines, "SEEDS", (0, 1))
+
+
 @pytest.fixture(scope="session")
 def drawn_release(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """In the layout of the released augmented set: after each pair of S20, 99 rows with lights and charts of others."""

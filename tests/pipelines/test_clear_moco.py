@@ -164,6 +164,7 @@ def test_what_a_pre_training_refuses_in_one_line(bw: Cli, tiny: Path, unlabelled
     assert not (unlabelled / "experiments").exists()
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_a_pre_training_leaves_weights_and_results(bw: Cli, out: Path) -> None:
     made(bw, out)
     said = bw("train", out, "-p", "pretrain")
@@ -235,6 +236,7 @@ def test_a_kill_costs_no_byte(bw: Cli, out: Path, tmp_path: Path) -> None:
     assert not list(out.glob("experiments/stages/*/.work"))
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_it_learns_while_the_run_waits_for_votes(bw: Cli, tmp_path: Path) -> None:
     out = made(bw, tmp_path / "run", "qa.votes=imported")
     assert not (out / "dataset").exists()
@@ -261,6 +263,7 @@ def test_it_learns_while_the_run_waits_for_votes(bw: Cli, tmp_path: Path) -> Non
     assert "unlabelled/ does not match the settings of the run: run again" in told.err
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_what_was_pre_trained_becomes_features_that_baselines_learn(bw: Cli, out: Path, tmp_path: Path) -> None:
     small = (
         "pretraining.settings={backbone='resnet18', dim=8, epochs=1, batch_size=16, queue=32, batch_norm_splits=2, "

@@ -61,13 +61,14 @@ def test_resnet18_has_the_papers_settings() -> None:
     assert paper_methods("linear")["agem"][1]["at_once"] == paper_methods()["agem"][1]["at_once"] == "all"
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_all_of_table_1_is_learned_from_pixels_and_all_buckets_at_once(run: Path, bw: Cli) -> None:
     told = bw("train", run, "--method", "table1", "--method", "joint", "--set", SMALL)
     assert told.code == 0, told.err
     found = values(run)
     trained = {(p, m): n for p, m, n in found.group_by("protocol", "method").agg(pl.col("seed").n_unique()).rows()}
     names = groups()["table1"]
-    assert trained == {**{(p, m): 5 for p in ("iid", "streaming") for m in names}, ("offline", "joint"): 5}
+    assert trained == {**{(p, m): 2 for p in ("iid", "streaming") for m in names}, ("offline", "joint"): 2}
     offline = found.filter(protocol="offline", seed=0)
     whole = offline.filter(pl.col("position").is_null())
     buckets = offline.filter(position=1)
@@ -82,6 +83,7 @@ def test_all_of_table_1_is_learned_from_pixels_and_all_buckets_at_once(run: Path
     assert bw("verify", run).code == 0
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_joint_is_of_the_protocol_offline_alone(run: Path, bw: Cli) -> None:
     quick = ("--set", "baselines.epochs=1")
     told = bw("train", run, "--protocol", "offline", "--method", "ewc", *quick)
@@ -130,6 +132,7 @@ def test_what_does_not_fit_is_told_in_one_line(run: Path, bw: Cli, settings: str
     assert re.search(told, done.err), done.err
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_settings_of_the_file_that_stay_beside_another_preset_are_told(run: Path, bw: Cli) -> None:
     own = ["--set", "baselines.learning_rate=0.05", "--set", "baselines.epochs=1"]
     sets = ["--set", "baselines.preset=mlp", *own, "-m", "finetune", "-p", "streaming"]
@@ -153,6 +156,7 @@ def test_compiling_needs_a_compiler(run: Path, bw: Cli, monkeypatch: pytest.Monk
     assert "compile: there is no C++ compiler 'none-such' here: install one, or leave compile out" in told.err
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_any_network_by_name_with_weights_from_a_file(run: Path, tmp_path: Path, bw: Cli) -> None:
     from benchwright.training.models.backbone import backbone
 
@@ -178,7 +182,7 @@ def test_any_network_by_name_with_weights_from_a_file(run: Path, tmp_path: Path,
     [digest] = {one.facts["settings"]["weights"] for one in finished_trainings(str(run))}
     assert len(digest) == 64
     again = bw(*known, *sets(weights=json.dumps(str(file))))
-    assert again.err.count("up to date") == 5
+    assert again.err.count("up to date") == 2
     for weights, wanted in ((str(tmp_path / "none.pt"), "No such file"), ("hub://none", "has no weights 'none': there are")):
         told = bw(*known, *sets(weights=json.dumps(weights)))
         assert (told.code, told.err.count("\n")) == (2, 1)

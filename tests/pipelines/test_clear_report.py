@@ -67,6 +67,7 @@ def headings(table: str) -> list[str]:
     return re.findall(r'<th scope="col"[^>]*>([^<]*)', table.partition("</thead>")[0])
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_calendar_buckets_go_by_their_dates_everywhere(bw: Cli, photos: Path) -> None:
     page = page_of(bw, photos, "year", "--train")
     years = ["2009", "2010", "2012"]
@@ -236,6 +237,7 @@ def test_the_map_and_the_drift_are_of_the_stored_vectors(tiny: Path, config: Cle
     assert heats.heats[0].values[1][2] == pytest.approx(np.mean([apart(name, 2, 3) for name in names]))
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_a_trained_tiny_run_has_a_small_page_with_curves_and_matrices_of_all_methods(bw: Cli, copy: Path) -> None:
     assert bw("train", copy).code == 0
     assert bw("report", copy).code == 0

@@ -70,6 +70,7 @@ def test_a_release_read_back_has_the_labels_buckets_splits_and_times(
     assert verify(str(back[0])) == []
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_methods_of_table_1_give_the_same_results_to_the_digit(
     first: tuple[Path, Path, pa.Table], back: tuple[Path, pa.Table]
 ) -> None:
@@ -210,6 +211,7 @@ def several(made: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     return root, folder / "run"
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_sets_of_a_release_stand_side_by_side_in_one_run(several: tuple[Path, Path]) -> None:
     out = several[1]
     assert verify(str(out)) == []
@@ -236,6 +238,7 @@ def test_sets_of_a_release_stand_side_by_side_in_one_run(several: tuple[Path, Pa
         assert re.findall(r"<summary>(moco_b0|imagenet)</summary>", part) == ["moco_b0", "imagenet"]
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_the_papers_figures_stand_beside_a_release_that_its_holder_states_to_be_the_archive(
     several: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,6 +278,7 @@ def test_a_release_of_several_sets_has_them_all(several: tuple[Path, Path], tmp_
         assert {key: each.tolist() for key, each in one.items()} == {key: each.tolist() for key, each in other.items()}
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_a_part_without_images_is_trained(bw: Cli, made: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(made, tmp_path / "part"))
     shutil.rmtree(root / "labeled_images")
@@ -303,6 +307,7 @@ def test_a_part_of_the_classes_is_released_with_the_names_of_all(bw: Cli, made: 
     assert "the class names are read from it again" in gone.err
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_without_splits_iid_is_left_out(bw: Cli, made: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(made, tmp_path / "part"))
     shutil.rmtree(root / "training_folder/testset_ratio_0.3")
@@ -327,6 +332,7 @@ def test_seeds_that_a_release_lacks_are_not_trained(made: Path, tmp_path: Path) 
     assert seeds == {*(("iid", seed) for seed in (0, 2, 3)), *(("streaming", seed) for seed in range(5))}
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_an_encoder_takes_the_place_of_features(made: Path, tmp_path: Path) -> None:
     encoder = ["source.features=[]", "encoder.kind=colours"]
     run(tmp_path / "run", "clear10_release", f"source.root={made}", *encoder, "baselines.epochs=1")
@@ -393,6 +399,7 @@ def test_a_dataset_without_vectors_is_refused_by_the_baselines_in_one_line(bw: C
     assert done.err.count("\n") == 1
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_images_of_a_release_are_learned_without_any_vectors(bw: Cli, made: Path, tmp_path: Path) -> None:
     run(tmp_path / "run", "clear10_release", f"source.root={made}", "source.features=[]")
     small = [f"baselines.{each}" for each in ("features=pixels", "preset=resnet18", "view.side_px=16", "view.resize_px=16")]
@@ -502,6 +509,7 @@ def photos(tmp_path: Path) -> Path:
 LABELLED = ['buckets.rule={kind="calendar", period="year"}', "encoder.kind=colours", "baselines.epochs=2"]
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_class_folders_with_exif_become_a_benchmark(bw: Cli, photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     settings = [f"source.root={photos}", *LABELLED, "baselines.methods=['finetune', 'er']"]

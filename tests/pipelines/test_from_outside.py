@@ -167,6 +167,7 @@ def cluster() -> Iterator[Any]:
         yield cluster
 
 
+@pytest.mark.usefixtures("two_seeds")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.benchmark)
 def test_code_of_ones_own(bw: Cli, case: Case, mine: Path, tmp_path: Path, cluster: Any) -> None:
     """Run, train, eval, report, verify; and after an edit what uses the edited code is trained again, and nothing else: first
@@ -213,6 +214,7 @@ def test_another_metric_trains_nothing(bw: Cli, mine: Path, tmp_path: Path, clus
     done(bw, "verify", out / "experiments")
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_workers_of_every_kind_leave_the_same(bw: Cli, mine: Path, tmp_path: Path, cluster: Any) -> None:
     out, found = tmp_path / "out", list[dict[str, str]]()
     run(bw, WORKERS, mine, out)

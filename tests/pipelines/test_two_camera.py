@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -529,10 +530,22 @@ def test_linear_regression_on_the_released_pairs_is_nearly_that_of_table_3_and_n
 
 def augmented(drawn_release: Path, out: Path, *overrides: str) -> TwoCameraConfig:
     """A trained run of ``drawn_release`` whose settings state that its re-illuminated rows are the paper's."""
-    c = settings("two_camera/table3.toml", f"source.path={drawn_release}", *(overrides or ["evaluation.networks={}"]))
+    c = settings("two_camera/table3.toml", f"source.path={drawn_release}", *overrides)
     api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(out), scheduler="sync")
     train(c, out)
     return dataclasses.replace(c, published={"augmented": ReportedRun.of(str(out)).made["augmented"].digest})
+
+
+@pytest.fixture(scope="module")
+def without_networks(drawn_release: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[TwoCameraConfig, Path]:
+    """Settings and folder of such a run, whose report tests may write; ``stages_of`` copies it for other settings."""
+    out = tmp_path_factory.mktemp("augmented") / "run"
+    return augmented(drawn_release, out, "evaluation.networks={}"), out
+
+
+def stages_of(out: Path, copy: Path) -> Path:
+    """A copy without trainings: of its stages, a run of other settings makes those that they reach."""
+    return Path(shutil.copytree(out, copy, ignore=shutil.ignore_patterns("experiments")))
 
 
 def report_of(c: TwoCameraConfig, out: Path) -> str:
@@ -540,10 +553,10 @@ def report_of(c: TwoCameraConfig, out: Path) -> str:
 
 
 def test_released_rows_of_re_illuminated_pictures_are_learned_from_and_stand_beside_table_3_if_they_are_stated_to_be_its(
-    drawn_release: Path, tmp_path: Path
+    without_networks: tuple[TwoCameraConfig, Path],
 ) -> None:
-    c = augmented(drawn_release, tmp_path)
-    found = learning.read_pairs(str(tmp_path / "dataset"))
+    c, out = without_networks
+    found = learning.read_pairs(str(out / "dataset"))
     assert (len(found), int(found.original.sum())) == (16_200, 162)
     copies = found.take(~found.original)
     at = {key: row for row, key in enumerate(found.key.tolist())}
@@ -551,7 +564,7 @@ def test_released_rows_of_re_illuminated_pictures_are_learned_from_and_stand_bes
     np.testing.assert_allclose(copies.gt_1 / copies.gt_1[:, 1:2], of.gt_1 / of.gt_1[:, 1:2], rtol=1e-6)
     assert (copies.source_key != copies.target_key).all()
     assert (copies.fold == found.fold[[at[key] for key in copies.source_key.tolist()]]).all()
-    page = report_of(c, tmp_path)
+    page = report_of(c, out)
     for told in (
         "Table 3 of the paper",
         "Side by side",
@@ -565,7 +578,7 @@ def test_released_rows_of_re_illuminated_pictures_are_learned_from_and_stand_bes
         ({}, "no digest of the released re-illuminated rows is known"),
         ({"augmented": "0" * 64}, "the re-illuminated rows of this run are not the released ones"),
     ):
-        page = report_of(dataclasses.replace(c, published=published), tmp_path)
+        page = report_of(dataclasses.replace(c, published=published), out)
         assert f"Not a fair comparison: {why}" in page
         assert f"--set published.augmented={c.published['augmented']}" in page
         for figures in ("Table 3 of the paper", "Side by side", "2.49"):
@@ -574,12 +587,28 @@ def test_released_rows_of_re_illuminated_pictures_are_learned_from_and_stand_bes
 
 @pytest.mark.parametrize("other", ["", "folds.seed=998", "evaluation.direction=2to1"])
 def test_published_figures_stand_beside_the_papers_data_and_settings_alone(
-    other: str, drawn_release: Path, tmp_path: Path
+    other: str, drawn_release: Path, without_networks: tuple[TwoCameraConfig, Path], tmp_path: Path
 ) -> None:
-    page = report_of(augmented(drawn_release, tmp_path, "evaluation.networks={}", *([other] if other else [])), tmp_path)
+    c, out = without_networks
+    if other:
+        out = stages_of(out, tmp_path / "run")
+        c = augmented(drawn_release, out, "evaluation.networks={}", other)
+    page = report_of(c, out)
     assert ("Side by side" in page, "2.49" in page) == (not other, not other)
     assert ("direction is 2to1, but 1to2 in the paper" in page) == other.startswith("evaluation")
     assert ("folds of this run are not the paper&#39;s" in page) == other.startswith("folds")
+
+
+def test_rows_that_a_run_has_not_are_told_with_the_reason(without_networks: tuple[TwoCameraConfig, Path]) -> None:
+    page = report_of(*without_networks)
+    missing = page[page.index("Rows of the paper&#39;s table that this run does not have") :].partition("</details>")[0]
+    assert missing.count("<tr>") == 24  # of 24 rows but one, and the heading
+    for told in (
+        "needs pictures, and this run has none",
+        "not built: the paper trained it from scratch on full-size pictures",
+        "not among this run&#39;s methods",
+    ):
+        assert told in missing, told
 
 
 @pytest.mark.parametrize(
@@ -604,10 +633,13 @@ def test_baselines_of_other_settings_than_ours_stand_beside_no_figure(changed: d
     assert why_not_the_papers(settings("two_camera/s20.toml", "source.root=x"), line, {}) == why
 
 
-def test_networks_of_other_settings_than_the_papers_stand_beside_no_figure(drawn_release: Path, tmp_path: Path) -> None:
+def test_networks_of_other_settings_than_the_papers_stand_beside_no_figure(
+    drawn_release: Path, without_networks: tuple[TwoCameraConfig, Path], tmp_path: Path
+) -> None:
+    out = stages_of(without_networks[1], tmp_path / "run")
     decayed = "parameters=200, preset='decayed', seeds=[0], settings={ iterations=2 }, lights_of_test=true"
-    c = augmented(drawn_release, tmp_path, f"evaluation.networks={{ network-200 = {{ {decayed} }} }}")
-    page = report_of(c, tmp_path)
+    c = augmented(drawn_release, out, f"evaluation.networks={{ network-200 = {{ {decayed} }} }}")
+    page = report_of(c, out)
     side_by_side = page[page.index("Side by side") :].partition("</table>")[0]
     assert "linear_regression" in side_by_side
     assert "network-200" not in side_by_side

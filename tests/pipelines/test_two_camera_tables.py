@@ -1,4 +1,4 @@
-"""What of a two-camera run stands beside the paper's tables: Table 4, rows that a run has not; and figures of many methods."""
+"""What of a two-camera run stands beside Table 4 of the paper, and figures of many methods."""
 
 from __future__ import annotations
 
@@ -50,18 +50,6 @@ def test_table_4_stands_beside_networks_of_its_own_settings_alone(
     table = page[page.index("Without and with re-illuminated training rows") :].partition("</table>")[0]
     # "with" learned from rows that were made from transforms and not from pictures: it is never the paper's.
     assert ("Table 4 of the paper" in table, "4.65" in table, "3.75" in table) == (rate == "1e-3", rate == "1e-3", False)
-
-
-def test_rows_that_a_run_has_not_are_told_with_the_reason(drawn_release: Path, tmp_path: Path) -> None:
-    page = reported("table3", drawn_release, tmp_path, "evaluation.networks={}")
-    missing = page[page.index("Rows of the paper&#39;s table that this run does not have") :].partition("</details>")[0]
-    assert missing.count("<tr>") == 24  # of 24 rows but one, and the heading
-    for told in (
-        "needs pictures, and this run has none",
-        "not built: the paper trained it from scratch on full-size pictures",
-        "not among this run&#39;s methods",
-    ):
-        assert told in missing, told
 
 
 def test_boxes_hold_any_number_of_methods():

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from benchwright.curation.store import StoreError
 from benchwright.curation.verify import verify
+from benchwright.pipelines.clear import baselines
 from benchwright.pipelines.cli import main as cli
 
 from .conftest import Cli
@@ -23,9 +24,11 @@ SEALED = ("run.json", "artifact.json", "made.json", "code.json", "dataset.json",
 
 @pytest.fixture(scope="module")
 def trained(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run with results and a report. Only to be read."""
+    """A finished run with results of two seeds and a report. Only to be read."""
     out = Path(shutil.copytree(tiny, tmp_path_factory.mktemp("trained") / "run"))
-    assert cli.call(["train", str(out), "--method", "cumulative-finetune", "--protocol", "iid", "--quiet"]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(baselines, "SEEDS", (0, 1))  # the records of each of five would be the same in kind
+        assert cli.call(["train", str(out), "--method", "cumulative-finetune", "--protocol", "iid", "--quiet"]) == 0
     assert cli.call(["report", str(out)]) == 0
     return out
 
