@@ -100,6 +100,12 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
         raise
 
 
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file at its place; see ``naming`` for its errors, and ``local_files.write_whole`` for files of a run."""
+    with naming(path):
+        path.write_bytes(data)
+
+
 # ------------------------------------------------------------------------------------------------------- sealed records
 
 

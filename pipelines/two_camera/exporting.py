@@ -30,7 +30,7 @@ from ...eval.results import Line, lines
 from ...training.two_camera.linear import linear_ratios, load_linear
 from ...training.two_camera.networks import load_networks
 from ...training.two_camera.onnx_file import linear_onnx_bytes, onnx_bytes, torch_ratios
-from ...training.two_camera.onnx_run import Floats, OnnxNetwork
+from ...training.two_camera.onnx_run import Float32Array, OnnxNetwork
 from ...training.two_camera.shapes import INPUTS, RATIOS
 from ..errors import WrongUse, unknown
 from ..experiments import Training, run_trainings
@@ -67,7 +67,7 @@ class _Learned:
     parameters: int
     operations: int
     onnx: Callable[[Mapping[str, str]], bytes]
-    ratios: Callable[[Floats], np.ndarray]
+    ratios: Callable[[Float32Array], np.ndarray]
     by: str
     version: str
 

@@ -8,13 +8,13 @@ import datetime as dt
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...curation.artifact import Artifact
+from ...curation.package_data import package_text
 from ...curation.rows import is_array, is_blob
 from ...eval.report.blocks import Block, Card, Cards, Cell, CellValue, Section, Table, Text
 from ...eval.report.html import filled
@@ -46,11 +46,6 @@ def drawing() -> contextlib.AbstractContextManager[None]:
     return one_at_a_time(_DRAWING, _PATIENCE_S, "other pages have been rendering")
 
 
-def own_source(name: str) -> str:
-    """Text of a file of this package."""
-    return (files(__package__ or "") / name).read_text(encoding="utf-8")
-
-
 def filled_page(run: ShownRun, kind: str, title: str, subtitle: str = "", **more: Any) -> str:
     """A page of ``view.html``.
 
@@ -70,7 +65,7 @@ def filled_page(run: ShownRun, kind: str, title: str, subtitle: str = "", **more
     stages = [(name, f"{run.base}/stage/{name}") for name in record.stages]
     values: dict[str, Any] = {"kind": kind, "title": title, "subtitle": subtitle, "out": run.out, "nav": nav, "stages": stages}
     values |= {"sections": [], "base": run.base, "linkable": _linkable, "live": False, "operators": OPERATORS}
-    return filled(own_source("frame.html") + own_source("view.html"), **{**values, **more})
+    return filled(package_text(__package__, "frame.html") + package_text(__package__, "view.html"), **{**values, **more})
 
 
 def _linkable(href: str) -> bool:

@@ -20,6 +20,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
 
+from ...curation.rows import one_line
+
 if TYPE_CHECKING:
     from .build import Parts
 
@@ -140,9 +142,8 @@ def joined() -> Iterator[Ranks]:
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_STEP)
     except (RuntimeError, ValueError) as error:
         place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-        told = " ".join(str(error).split())[:200]
         raise ConnectionError(
-            f"torchrun's processes do not meet at {place}: {told}: see --standalone, --master-port"
+            f"torchrun's processes do not meet at {place}: {one_line(error)}: see --standalone, --master-port"
         ) from error
     _told.append(dist.new_group(backend="gloo", timeout=_PATIENCE))  # pyright: ignore[reportArgumentType]
     yield Ranks(dist.get_rank(), dist.get_world_size())
