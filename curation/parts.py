@@ -28,7 +28,7 @@ import pyarrow as pa
 from .code_loading import own_line
 from .cost import Use, cpu_seconds, peak_bytes, restart_peak
 from .extras import NeedsPackage, lacking
-from .local_files import Written, place
+from .local_files import Written, place_files
 from .part_writer import BEGUN, MachineFailed, Output, PartRecord, PartWriter, StepFailed, folder, of_machine, reject_table
 from .rows import MachineFault, Reject, Rejected, Sifted, is_array, is_blob
 from .shards import encode_member
@@ -147,7 +147,7 @@ def make_parts_apart(task: PartTask, *, elsewhere: bool = False) -> Made:
     try:
         made = make_parts(task)
         if elsewhere:
-            place(made.written)
+            place_files(made.written)
             made.written = []
         return dataclasses.replace(made, warnings=heard.warnings, use=Use.since(started, begin, peak_bytes()))
     except Exception as error:  # any exception, since this is the boundary between processes

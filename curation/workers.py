@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from .code_changes import differs, to_check
 from .flow import Stage
-from .local_files import place
+from .local_files import place_files
 from .part_writer import PartRecord, StepFailed, of_machine
 from .parts import Made, make_parts, make_parts_apart
 from .reachable_code import Definitions
@@ -110,7 +110,7 @@ class Workers:
                     end_first()
                 raise
             records = _records_of(made, job)
-            behind.append((job, records, self._disk.submit(place, made.written)))
+            behind.append((job, records, self._disk.submit(place_files, made.written)))
             rejects = any(record.rejects for record in records)  # these may end the stage before its next part
             while len(behind) > (0 if rejects else _BEHIND):
                 end_first()
@@ -124,7 +124,7 @@ class Workers:
 
         def put_in_place(made: Made) -> Made:
             try:
-                place(made.written)
+                place_files(made.written)
                 return made
             finally:
                 behind.release()

@@ -15,7 +15,7 @@ from ..curation import run as engine
 from ..curation.artifact import Artifact, load_artifact, load_made, load_run
 from ..curation.budget import example_of
 from ..curation.code_changes import change, changed_source
-from ..curation.cost import CostEstimate, estimates
+from ..curation.cost import CostEstimate, cost_estimates
 from ..curation.extras import lacking
 from ..curation.flow import PlanError, Stage
 from ..curation.reachable_code import one_look
@@ -145,7 +145,7 @@ def estimate_costs(todo: Job, out: str, rows: Mapping[str, int], *, smaller: str
             if (artifact := load_artifact(other, name)) is None:
                 raise PlanError(f"the smaller sample {smaller} has no finished stage {name!r}: run it to its end first")
             less[name], fewer[name] = artifact, (artifact.rows_in, load_made(other, name))
-    found = estimates(planned, {name: load_made(store, name) for name in done}, rows, fewer)
+    found = cost_estimates(planned, {name: load_made(store, name) for name in done}, rows, fewer)
     last = todo.flow(out).last
     samples = {each.stage: each.rows for each in found}[last]
     of, few = (artifact.rows if artifact else 0 for artifact in (done[last], less.get(last)))

@@ -58,7 +58,7 @@ def _of_papers(kind: str) -> Iterator[dict[str, str]]:
         from ..training.baselines import clear, iirc, vclimb
         from ..training.methods.registry import METHODS
 
-        for name, names in clear.groups().items():
+        for name, names in clear.method_groups().items():
             yield _row_of("clear", name, f"A group: {', '.join(names)}")
         rows = {"clear": clear.paper_methods()}
         of_iirc = {name: iirc.paper_settings(name, dataset="cifar100") for name in iirc.paper_methods()}

@@ -289,7 +289,7 @@ def in_settings(table: str) -> str:
     return f"{option}in the file, as NAME = ... in [{table}]"
 
 
-def places_of(method: str) -> dict[str, str]:
+def setting_places(method: str) -> dict[str, str]:
     """``places`` of ``stream_training`` for settings under ``evaluation``."""
     return {"method": f"evaluation.method_settings.{quoted(method)}.method", "model": "evaluation.settings.model"}
 

@@ -22,7 +22,7 @@ from ..metrics.order_sensitivity import (
 from ..results import Value, measured
 from .predictions import Predictions, asked, orders_of
 
-Key = tuple[int, str, int]
+ScoreKey = tuple[int, str, int]
 """Repeat, kind of order, and number of the order."""
 
 
@@ -150,7 +150,7 @@ def values_of(found: Sequence[OrderPredictions], *, together: bool) -> Iterator[
 # --------------------------------------------------------------------------------------------------------- differences
 
 
-def differences(final: Mapping[Key, Mapping[str, float]]) -> tuple[list[str], OrderDifference] | None:
+def differences(final: Mapping[ScoreKey, Mapping[str, float]]) -> tuple[list[str], OrderDifference] | None:
     """OPD of one method over all orders, from the repeats that have every order; None if no repeat has.
 
     Args:

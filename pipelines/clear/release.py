@@ -23,7 +23,7 @@ from ...curation.store import Store, StoreError
 from ...curation.verify import DATASET
 from ...datasets.clear import release_lists
 from ...datasets.clear.facts import RELEASED, facts
-from ...datasets.clear.release import write_all_metadata, write_feature_file, write_release, write_train_test
+from ...datasets.clear.release import Item, write_all_metadata, write_feature_file, write_release, write_train_test
 from ...datasets.clear.splits import SEEDS
 from ...datasets.reader.features import feature_sets, open_features, read_features
 from ...datasets.reader.index import DatasetIndex
@@ -131,9 +131,6 @@ def _write_others(config: ClearConfig, store: Store, folder: Path, table: pa.Tab
         every = _finished(store, "bucketed")
         columns = [name for name in every.column_names if name not in ("image", "embedding")]
         write_all_metadata(folder, (row for part in every.batches(columns) for row in part.to_pylist()))
-
-
-Item = tuple[dict[str, Any], bytes]
 
 
 def _items(config: ClearConfig, store: Store, rows: Rows, part: str = "") -> Iterator[Item]:

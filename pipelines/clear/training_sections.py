@@ -60,7 +60,7 @@ _UNIT = f"percent, {SPREAD}"
 _NARROW = ("in_domain", "next_domain")
 """Metrics in the paper's tables that compare sets of features."""
 
-Key = tuple[str, str]
+LineKey = tuple[str, str]
 """Protocol and features."""
 
 
@@ -94,7 +94,7 @@ class Row:
     label: str
     method: str
     settings: Mapping[str, Any]
-    of: Mapping[Key, Line]
+    of: Mapping[LineKey, Line]
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def _metrics(protocol: str) -> list[str]:
     return [*METRICS["iid" if protocol == "iid" else "streaming"]]
 
 
-def _column(key: Key, metric: str) -> Column[Row]:
+def _column(key: LineKey, metric: str) -> Column[Row]:
     def column(row: Row) -> Any:
         line = row.of.get(key)
         return None if line is None else line.values(metric)
@@ -203,7 +203,7 @@ def _column(key: Key, metric: str) -> Column[Row]:
 def _rows(groups: Sequence[MethodLines]) -> list[Row]:
     """A row per method and its settings, in order of occurrence."""
     of_rows = _of_rows(groups)
-    found: dict[tuple[str, str], dict[Key, Line]] = {}
+    found: dict[tuple[str, str], dict[LineKey, Line]] = {}
     settings: dict[tuple[str, str], dict[str, Any]] = {}
     for group in groups:
         for line in group.lines:

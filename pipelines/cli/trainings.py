@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from . import exits
-from .options import AsJson, Methods, Out, Overrides, Pipeline, Protocols, Quiet, Scheduler, TrustCode, Workers, trust
+from .options import AsJson, Methods, Out, Overrides, Pipeline, Protocols, Quiet, Scheduler, TrustCode, WorkerCount, trust
 
 
 def train(
@@ -19,7 +19,7 @@ def train(
     protocols: Protocols = None,
     overrides: Overrides = None,
     scheduler: Scheduler = "sync",
-    workers: Workers = None,
+    workers: WorkerCount = None,
     retry: Annotated[
         list[str] | None,
         typer.Option("--retry", metavar="REASON", help="Retry trainings that were rejected for REASON: diverged."),

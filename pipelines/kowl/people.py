@@ -26,7 +26,7 @@ from ..training_results import FOLDER, dataset_digest
 from .clips import COLUMNS, FRAME_PX, with_clips
 from .config import KowlConfig, People
 from .protocols import BY_PEOPLE, told_of
-from .requests import Answered, Asked, AskedPicture, check_address, settle
+from .requests import Answered, Asked, AskedPicture, check_address, majority_labels
 from .stream import LABEL, request_labels
 
 _ASKED = "asked_"
@@ -82,7 +82,7 @@ def _before(
         rule = {"votes": votes, "workers": people.workers, "majority": people.majority}
         earlier = {"earlier": before["answers"]} if before else {}
         answered = f"answered_{name}_{increment}"
-        count = Step(settle, {"asked": rows_of(asked), **rule, **earlier})
+        count = Step(majority_labels, {"asked": rows_of(asked), **rule, **earlier})
         flows.append(source(answered, count, gives=Answered, max_rejects=None, may_be_empty=True))
         before = {"answers": rows_of(answered)}
     return join(*flows), before

@@ -89,7 +89,7 @@ def plan(c: KowlConfig, out: str) -> Flow:
     videos = videos_of(c)
     if videos is not None:
         flow = _with_videos(flow, c, videos)
-    if (frames := frames_of(c)) is not None:
+    if (frames := first_frame_features(c)) is not None:
         flow = _with_frames(flow, c, frames)
     if isinstance(c.features, StoredFeatures | DrawnFeatures):  # others are extracted once samples have their roles
         flow = _with_features(flow, c, c.features)
@@ -264,7 +264,7 @@ def videos_of(c: KowlConfig) -> VideoFeatures | None:
     return _first_of(c, VideoFeatures, ("root", "names", "bare"))
 
 
-def frames_of(c: KowlConfig) -> ExtractedFeatures | None:
+def first_frame_features(c: KowlConfig) -> ExtractedFeatures | None:
     """The first features computed from shards of frames; all features of this kind must use the same shards."""
     return _first_of(c, ExtractedFeatures, ("root", "uid_pattern"))
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ...eval.labels import LabelledSettings, line_labels, told_of_all
 from ...eval.metrics.order_sensitivity import OrderDifference
-from ...eval.protocols.order_sensitivity import Key, differences
+from ...eval.protocols.order_sensitivity import ScoreKey, differences
 from ...eval.results import Line
 from .config import WITH_ORDERS
 
@@ -189,7 +189,7 @@ def over_orders(found: Sequence[Line], by: By) -> Differing:
 
 
 def _difference(one: Series, by: By) -> OverOrders | None:
-    final: dict[Key, dict[str, float]] = {}
+    final: dict[ScoreKey, dict[str, float]] = {}
     for line in one.lines:
         rows = last(line, "accuracy" if by == "task" else "class_accuracy")
         columns = (rows[name].to_pylist() for name in ("seed", "order", "tested", "value"))

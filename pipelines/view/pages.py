@@ -27,7 +27,7 @@ from ..samples import rejects_sections
 from .curves import curve_blocks
 from .query import OPERATORS, SIMILARITY, Condition, Query, one_at_a_time
 from .run_view import ShownPicture, ShownRun, pictured, row_address
-from .similarity import find_part, groups, map_part, view_of
+from .similarity import find_part, map_part, near_duplicate_groups, view_of
 from .table import MOST_DOWNLOADED, Bars, ParquetRows
 from .trainings import training_blocks
 from .vectors import vector_columns
@@ -208,7 +208,7 @@ def stage_page(run: ShownRun, stage: str, asked: Sequence[tuple[str, str]], *, r
 
 def groups_page(run: ShownRun, stage: str, asked: Mapping[str, str]) -> str:
     """Groups of near-duplicates of a stage, with their pictures."""
-    found = groups(run, stage, asked)
+    found = near_duplicate_groups(run, stage, asked)
     subtitle = f"by {found['column']}" + (f", cosine {found['least']:g} or more" if found["least"] else "")
     return filled_page(run, "groups", f"{stage}: near-duplicates", subtitle, stage=stage, **found)
 

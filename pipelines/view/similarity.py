@@ -179,7 +179,7 @@ def same_group(run: ShownRun, stage: str, row: Mapping[str, Any]) -> Mapping[str
     return {"href": f"{run.base}/stage/{stage}?{query.address(size=Query.size)}", "rows": others, "told": ""}
 
 
-def groups(run: ShownRun, stage: str, asked: Mapping[str, str]) -> Mapping[str, Any]:
+def near_duplicate_groups(run: ShownRun, stage: str, asked: Mapping[str, str]) -> Mapping[str, Any]:
     """Groups of near-duplicates: those found by a stage of the plan, or of vectors with a cosine of at least ``least``."""
     rows = run.rows(stage)
     base = f"{run.base}/stage/{stage}"

@@ -68,7 +68,7 @@ Watch = Callable[[Mapping[str, float], int], None]
 Adjust = Callable[[Sequence[nn.Parameter]], None]
 
 
-def unwatched(values: Mapping[str, float], step: int) -> None:
+def ignore_values(values: Mapping[str, float], step: int) -> None:
     """Ignore the values of an epoch."""
 
 
@@ -109,7 +109,7 @@ class Lesson:
     old_classes: int
     means: Means
     curve: list[dict[str, float | int | str | None]] = dataclasses.field(default_factory=list)
-    watch: Watch = unwatched
+    watch: Watch = ignore_values
     _fits: int = 0
 
     def __post_init__(self) -> None:

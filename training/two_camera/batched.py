@@ -313,7 +313,7 @@ def _check(runs: Sequence[NetworkRun], count: int, hyper: Hyper) -> None:
 
 
 @torch.no_grad()
-def estimates(nets: IlluminantNets, X: Sequence[FloatArray]) -> list[NDArray[np.float32]]:
+def estimated_ratios(nets: IlluminantNets, X: Sequence[FloatArray]) -> list[NDArray[np.float32]]:
     """Ratios (n, 2) of each run's own features (n, 9); n may differ between runs, and be 0."""
     if len(X) != nets.runs:
         raise ValueError(f"features for {len(X)} runs, and there are {nets.runs} networks")
