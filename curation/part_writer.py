@@ -192,8 +192,8 @@ class PartWriter:
             yield typing.cast("IO[bytes]", hashing)
         self._files[posixpath.basename(name)] = hashing.facts
 
-    def _failed(self, told: str) -> StepFailed:
-        return StepFailed(f"stage {self._stage!r}, part {self._number}: {told}")
+    def _failed(self, message: str) -> StepFailed:
+        return StepFailed(f"stage {self._stage!r}, part {self._number}: {message}")
 
     def _table(self, output: Output) -> pa.Table:
         if output.table is not None:

@@ -163,26 +163,26 @@ def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[
     'stale: setting min_words = 6, which was 3'
     """
     store = Store(out)
-    told: dict[str, str] = {}
+    states: dict[str, str] = {}
     for stage, artifact in planned:
         if artifact is not None:
             continue
-        before = [name for name in stage.inputs() if name in told]
+        before = [name for name in stage.inputs() if name in states]
         try:
             old = load_artifact(store, stage.name)
         except StoreError:  # damaged, which a run treats as missing
             old = None
         if stage.waits and (awaited := missing_source(stage)):
-            told[stage.name] = f"waits for {awaited}"
+            states[stage.name] = f"waits for {awaited}"
         elif old is None:
-            told[stage.name] = "not run yet"
+            states[stage.name] = "not run yet"
         elif why := change(stage, old, store):
-            told[stage.name] = f"stale: {why}"
+            states[stage.name] = f"stale: {why}"
         elif before:
-            told[stage.name] = f"reused if {before[0]} gives the same rows"
+            states[stage.name] = f"reused if {before[0]} gives the same rows"
         else:
-            told[stage.name] = f"stale: {changed_source(stage, old) or 'a file of the stage changed'}"
-    return told
+            states[stage.name] = f"stale: {changed_source(stage, old) or 'a file of the stage changed'}"
+    return states
 
 
 def run(
@@ -225,7 +225,7 @@ def run(
     if not _was_finished(todo, out):
         _check_baselines(todo)
     todo.tell_kept()
-    told = _Once(on_progress)
+    progress = _Once(on_progress)
     rounds = todo.rounds()
     waited = ""
     while True:
@@ -242,7 +242,7 @@ def run(
                 retry=retry,
                 keep_stale=keep_stale,
                 needs=needs,
-                on_progress=told,
+                on_progress=progress,
             )
         retry = ()
         if not done.waiting:
@@ -256,7 +256,7 @@ def run(
             return done
         if done.waiting == waited or not _answer(done, rounds.values(), out):
             _publish_early(todo, done, out)
-            told.wait()
+            progress.wait()
             return done
         waited = done.waiting
 
@@ -282,15 +282,15 @@ def _check_rows_left(done: engine.Run, out: str, purpose: str) -> None:
     """
     if done.result.rows:
         return
-    emptied = next((one for one in done.artifacts if one.rows_in and not one.rows), None)
-    if emptied is None:
+    empty = next((one for one in done.artifacts if one.rows_in and not one.rows), None)
+    if empty is None:
         first = next(one for one in done.artifacts if not one.rows)
         raise RuntimeError(f"{out}: no rows are left {purpose}: {first.kind} stage {first.stage!r} gave no rows")
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in emptied.rejects.items())
-    most = max(sorted(emptied.rejects), key=lambda reason: emptied.rejects[reason])
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in empty.rejects.items())
+    most = max(sorted(empty.rejects), key=lambda reason: empty.rejects[reason])
     raise RuntimeError(
-        f"{out}: no rows are left {purpose}: stage {emptied.stage!r} rejected all {emptied.rows_in:,} rows ({reasons})"
-        f"{example_of(done.store, emptied.reject_files(), most)}: see `benchwright rejects {out}`"
+        f"{out}: no rows are left {purpose}: stage {empty.stage!r} rejected all {empty.rows_in:,} rows ({reasons})"
+        f"{example_of(done.store, empty.reject_files(), most)}: see `benchwright rejects {out}`"
     )
 
 
@@ -399,14 +399,14 @@ class _Once:
 
     def __init__(self, tell: Callable[[engine.Progress], None]) -> None:
         self._tell = tell
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._waiting: engine.Progress | None = None
 
     def __call__(self, progress: engine.Progress) -> None:
         if progress.state == "waiting":
             self._waiting = progress
-        elif progress.state != "reused" or progress.stage not in self._told:
-            self._told.add(progress.stage)
+        elif progress.state != "reused" or progress.stage not in self._reported:
+            self._reported.add(progress.stage)
             self._tell(progress)
 
     def wait(self) -> None:

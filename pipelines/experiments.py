@@ -58,12 +58,12 @@ class Leaves:
     Attributes:
         column: column with the content, a ``Blob``, in the training's only row.
         name: name of the file within the run; ``{name}`` is replaced by the name of the training.
-        told: message once it is written, with ``{path}``; may have several lines.
+        message: text once it is written, with ``{path}``; may have several lines.
     """
 
     column: str
     name: str
-    told: str
+    message: str
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ def _leave(leaves: Leaves, stage: str, out: str, tell: Callable[[str], None]) ->
     if run.size(name) != ref["size"] or file_sha256(run, name) != ref["sha256"]:
         run.write(name, store.blob(ref).read())
     path = posixpath.join(out, name) if run.local is None else os.path.abspath(posixpath.join(out, name))
-    for line in leaves.told.format(path=path).splitlines():
+    for line in leaves.message.format(path=path).splitlines():
         tell(line)
 
 
@@ -279,7 +279,7 @@ def _listening(tell: Callable[[str], None]) -> Iterator[None]:
         LOGGER.propagate = True
 
 
-def told(facts: Mapping[str, Any]) -> str:
+def training_text(facts: Mapping[str, Any]) -> str:
     """A training in words."""
     order = f", order {facts['order']}" if facts["order"] else ""
     return f"{facts['protocol']} {facts['method']}{order}, seed {facts['seed']}"
@@ -296,7 +296,7 @@ def _teller(flow: Flow, tell: Callable[[str], None], made: set[str]) -> Callable
             made.add(progress.stage)
         state = {"reused": "up to date", "done": "trained", "stale": f"stale: {progress.why}"}.get(progress.state)
         if state:
-            tell(f"{told(facts[progress.stage])}: {state}")
+            tell(f"{training_text(facts[progress.stage])}: {state}")
 
     return tell_of
 
@@ -319,7 +319,7 @@ def _check_diverged(stages: Sequence[tuple[Training, str]], out: str) -> None:
     for one, learned in stages:
         artifact = load_artifact(store, learned)
         found = [] if artifact is None else reject_details(store, artifact)
-        failed += [f"{told(one.facts())}: {why}: change {one.change}" for reason, why in found if reason != NOT_FITTED]
+        failed += [f"{training_text(one.facts())}: {why}: change {one.change}" for reason, why in found if reason != NOT_FITTED]
     if failed:
         count = "1 training" if len(failed) == 1 else f"{len(failed)} trainings"
         more = f"; and {len(failed) - _TOLD} more: `benchwright rejects {out}/{FOLDER}`" if len(failed) > _TOLD else ""

@@ -92,8 +92,8 @@ class Job:
         """References of code that is not built in, for the record: the pipeline, and by kind what the settings name."""
         entry = self.benchmark.entry
         own = [entry] if entry is not None and entry.origin != BUILT_IN else []
-        told = {f"{each.kind} {each.name}": each.origin or each.reference for each in (*own, *self.used)}
-        return {**({"pipeline": own[0].name} if own else {}), **told}
+        origins = {f"{each.kind} {each.name}": each.origin or each.reference for each in (*own, *self.used)}
+        return {**({"pipeline": own[0].name} if own else {}), **origins}
 
     def rounds(self) -> dict[str, Round]:
         """Annotation rounds: name -> round. Raises ``PlanError`` if two share a name."""

@@ -69,7 +69,7 @@ def _of_papers(kind: str) -> Iterator[dict[str, str]]:
         for benchmark, methods in rows.items():
             for name, (method, settings) in methods.items():
                 if name not in METHODS.builtin:
-                    yield _row_of(benchmark, name, _told(method, settings))
+                    yield _row_of(benchmark, name, _settings_text(method, settings))
         for name in vclimb.GROUPS:
             yield _row_of(
                 "vclimb", name, "A group: the rows of this table of the paper for the dataset and its number of tasks."
@@ -81,14 +81,14 @@ def _of_papers(kind: str) -> Iterator[dict[str, str]]:
 
         for name, (estimator, choices) in candidates().items():
             if name not in ESTIMATORS.builtin:
-                yield _row_of("two_camera", name, _told(estimator, choices))
+                yield _row_of("two_camera", name, _settings_text(estimator, choices))
 
 
 def _row_of(benchmark: str, name: str, summary: str) -> dict[str, str]:
     return {"name": name, "fits": f"the benchmark {benchmark}", "summary": summary, "origin": BUILT_IN}
 
 
-def _told(name: str, settings: Mapping[str, Any]) -> str:
+def _settings_text(name: str, settings: Mapping[str, Any]) -> str:
     return ", ".join([name, *(f"{key} = {value}" for key, value in settings.items())])
 
 

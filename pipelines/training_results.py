@@ -105,9 +105,9 @@ def finished_trainings(out: str) -> list[Trained]:
     """
     known = _read.get()
     if known is None:
-        return list(_finished(out))
+        return list(_read_trainings(out))
     if out not in known:
-        known[out] = list(_finished(out))
+        known[out] = list(_read_trainings(out))
     return known[out]
 
 
@@ -122,7 +122,7 @@ def current_trainings(out: str, *, stale: bool = False) -> list[Trained]:
     return [one for one in finished_trainings(out) if one.dataset in datasets and (stale or not one.stale)]
 
 
-def _finished(out: str) -> Iterator[Trained]:
+def _read_trainings(out: str) -> Iterator[Trained]:
     store = Store(posixpath.join(out, FOLDER))
     if not store.exists("run.json"):
         return

@@ -149,9 +149,9 @@ def _features(config: ClearConfig, out: str) -> dict[str, Any]:
     name = _learned(config)
     if name in (EMBEDDING, PIXELS):
         return {"features": name}
-    if (told := feature_sets(posixpath.join(out, DATASET)).get(name)) is None:
+    if (described := feature_sets(posixpath.join(out, DATASET)).get(name)) is None:
         raise WrongUse(f"baselines.features = {name!r}: {out} has no features of this name yet: run it again first")
-    return {"features": name, "features_digest": told["digest"]}
+    return {"features": name, "features_digest": described["digest"]}
 
 
 def _pairs(protocols: Sequence[str], names: Sequence[str], *, named: bool, chosen: bool) -> list[tuple[str, str]]:

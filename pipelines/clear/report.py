@@ -309,8 +309,8 @@ def _vectors(run: ReportedRun, config: ClearConfig, buckets: list[Bucket]) -> li
         f"; the maps show a random sample of {len(drawn):,}." if len(drawn) < len(found.keys) else "."
     )
     return [
-        *([Section("Map of the vectors", [Text([text]), *_side_by_side(maps)])] if maps else []),
-        *([Section("Drift", _side_by_side(drifts))] if any(drifts.values()) else []),
+        *([Section("Map of the vectors", [Text([text]), *_per_feature_set(maps)])] if maps else []),
+        *([Section("Drift", _per_feature_set(drifts))] if any(drifts.values()) else []),
     ]
 
 
@@ -349,7 +349,7 @@ def _sets_of_vectors(run: ReportedRun, config: ClearConfig, found: Classed) -> d
     return sets
 
 
-def _side_by_side(sets: Mapping[str, Sequence[Block]]) -> list[Block]:
+def _per_feature_set(sets: Mapping[str, Sequence[Block]]) -> list[Block]:
     """The blocks of each set of vectors, below its name if there are several."""
     if len(sets) < 2:
         return [block for blocks in sets.values() for block in blocks]

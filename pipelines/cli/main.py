@@ -334,8 +334,8 @@ def verify(
         problems = api.remake(out, remake, pipeline=pipeline)
     kept = api.kept_stages(out)
     if as_json:
-        told = {"problems": [vars(problem) for problem in problems]}
-        print(json.dumps({**told, "kept": kept} if kept else told, indent=1))
+        document = {"problems": [vars(problem) for problem in problems]}
+        print(json.dumps({**document, "kept": kept} if kept else document, indent=1))
     else:
         print_lines([*map(str, problems), *mending(problems)])
         print_lines([f"stage {stage}: {kept_line(how)}" for stage, how in kept.items()])

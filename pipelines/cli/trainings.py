@@ -112,8 +112,8 @@ def _print_scores(out: str, results: Any, pipeline: str | None, *, as_json: bool
 
     stale, skipped = _tell_left_out(out, pipeline)
     waiting = api.awaited(out, pipeline=pipeline)
-    for name, told in waiting.items():
-        print(f"{name}: {told}", file=sys.stderr if as_json else sys.stdout)
+    for name, reason in waiting.items():
+        print(f"{name}: {reason}", file=sys.stderr if as_json else sys.stdout)
     if as_json:
         print(json.dumps(results, indent=1))
         return
@@ -133,8 +133,8 @@ def _tell_left_out(out: str, pipeline: str | None) -> tuple[Mapping[str, str], M
     from .text import stale_line
 
     stale, skipped = api.stale(out, pipeline=pipeline), api.skipped(out, pipeline=pipeline)
-    if told := stale_line(out, stale):
-        exits.say(told)
+    if reason := stale_line(out, stale):
+        exits.say(reason)
     for place, why in skipped.items():
         exits.say(f"{place} was skipped: {why}")
     return stale, skipped

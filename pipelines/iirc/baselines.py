@@ -104,7 +104,7 @@ def check_settings(config: IircConfig) -> None:
 
 def _check_hierarchy(config: IircConfig) -> None:
     h, t, s = config.hierarchy, config.tasks, config.source
-    tasks = t.drawn(config.seed) if isinstance(t, TasksDrawn) else t.path
+    tasks = t.drawn_tasks(config.seed) if isinstance(t, TasksDrawn) else t.path
     try:
         named = s if isinstance(s, ImageSource) and s.kind == "folders" and s.classes is None else None  # folders are classes
         if isinstance(h, ProposedHierarchy):

@@ -25,7 +25,7 @@ from ..experiments import Training
 from ..training_results import FOLDER, dataset_digest
 from .clips import COLUMNS, FRAME_PX, with_clips
 from .config import KowlConfig, People
-from .protocols import BY_PEOPLE, told_of
+from .protocols import BY_PEOPLE, feedback_of
 from .requests import Answered, Asked, AskedPicture, check_address, majority_labels
 from .stream import LABEL, request_labels
 
@@ -138,7 +138,7 @@ def _round(asked: Artifact, config: KowlConfig, people: People, classes: list[st
     """The round of questions about the rows of a stage, named after the predictor, the budget and the increment."""
     settings = asked.recipe["settings"]
     facts = settings["training"]
-    budget = f"{100 * told_of(facts['protocol'])[0]:g}"
+    budget = f"{100 * feedback_of(facts['protocol'])[0]:g}"
     words = ["by", facts["method"], facts["model"], budget, asked.stage.split("_")[-2][:4], str(settings["increment"])]
     return Round(
         asked.stage,

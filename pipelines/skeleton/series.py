@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ...eval.labels import LabelledSettings, line_labels, told_of_all
+from ...eval.labels import LabelledSettings, always_shown, line_labels
 from ...eval.metrics.order_sensitivity import OrderDifference
 from ...eval.protocols.order_sensitivity import ScoreKey, differences
 from ...eval.results import Line
@@ -112,11 +112,11 @@ def series(found: Sequence[Line], without: Callable[[str], bool]) -> list[Series
         key = repr((line.method, sorted(own.items(), key=lambda item: item[0])))
         groups.setdefault(key, []).append(line)
         settings[key] = own
-    told = [(those[0].method, settings[key]) for key, those in groups.items()]
-    labels = line_labels(told, always=told_of_all(told))
+    line_settings = [(those[0].method, settings[key]) for key, those in groups.items()]
+    labels = line_labels(line_settings, always=always_shown(line_settings))
     return [
         Series(method, label, tuple(those), own)
-        for (method, own), label, those in zip(told, labels, groups.values(), strict=True)
+        for (method, own), label, those in zip(line_settings, labels, groups.values(), strict=True)
     ]
 
 

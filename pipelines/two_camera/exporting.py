@@ -279,13 +279,13 @@ def _measured(data: bytes, learned: _Learned, X: np.ndarray) -> bytes:
     difference = float((np.abs(theirs - ours) / np.maximum(ours, 1e-6)).max())
     if not difference <= MOST_DIFFERENCE:
         raise RuntimeError(f"onnxruntime is {difference:.2g} of a ratio away from {learned.by}, limit {MOST_DIFFERENCE:g}")
-    told = {
+    document = {
         "max_difference": {f"onnxruntime and {learned.by}": difference, "share of": "a ratio", "transforms": len(rows)},
         "latency_us": {**network.latency_us(rows), "threads": 1, "transforms a call": 1},
         "versions": {"onnxruntime": onnxruntime.__version__, learned.by: learned.version},
         "machine": {"processor": _processor(), "system": platform.system(), "architecture": platform.machine()},
     }
-    return (json.dumps(told, indent=1) + "\n").encode()
+    return (json.dumps(document, indent=1) + "\n").encode()
 
 
 def _processor() -> str:

@@ -80,17 +80,17 @@ def memories_section(protocols: Mapping[str, Sequence[Line]]) -> list[Section]:
     labels = line_labels([(line.method, own) for line, own in zip(every, settings, strict=True)])
     for line, own, label in zip(every, settings, labels, strict=True):
         protocol = line.protocol if last_held(line) is not None else ""
-        told = f"{label}, {protocol.removeprefix('frames ')} frames" if protocol else label
-        found.setdefault((label, protocol), dataclasses.replace(line, label=told, settings=own))
+        text = f"{label}, {protocol.removeprefix('frames ')} frames" if protocol else label
+        found.setdefault((label, protocol), dataclasses.replace(line, label=text, settings=own))
     together = [found[key] for key in sorted(found, key=lambda key: (key[0], _place(key[1])))]
     names = pc.unique(together[0].select("accuracy")["tested"]).to_pylist()
     caption = f"By method and by frames per stored clip, as in Tables 3 and 4: percent, {SPREAD}"
     blocks: list[Block] = [lines_table(together, {**_HELD, **whole_columns(METRICS)}, caption)]
-    for metric, axis, told in (
+    for metric, axis, text in (
         ("acc_class_weighted", "accuracy", "Accuracy over all classes seen so far, after each task"),
         ("bwf_class_weighted", "BWF", "Backward forgetting (BWF) after each task"),
     ):
-        blocks += position_curves(together, metric, lambda line: names, value_axis=axis, caption=told)
+        blocks += position_curves(together, metric, lambda line: names, value_axis=axis, caption=text)
     return [Section("Baselines by frames per stored clip", [*blocks, *settings_details(together)])]
 
 

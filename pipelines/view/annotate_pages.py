@@ -209,13 +209,13 @@ def disagreements(desk: Desk, answers: Answers) -> dict[str, list[str]]:
         if len(some) < desk.asked.workers:
             continue
         decided = answers.stands.get("", {}).get(key, Answer(None, None))
-        told: dict[str, list[Any]] = {
+        answers_of: dict[str, list[Any]] = {
             "labels": [tuple(sorted(each.labels or ())) for each in some],
             "sensitive": [each.sensitive for each in some],
         }
-        forms = [form for form in desk.asked.forms if len({*told[form]}) > 1 and getattr(decided, form) is None]
+        forms = [form for form in desk.asked.forms if len({*answers_of[form]}) > 1 and getattr(decided, form) is None]
         if forms:
-            settled = all(2 * max(told[form].count(each) for each in told[form]) > len(some) for form in forms)
+            settled = all(2 * max(answers_of[form].count(each) for each in answers_of[form]) > len(some) for form in forms)
             found.append((settled, key, forms))
     return {key: forms for _, key, forms in sorted(found, key=lambda each: each[0])}
 

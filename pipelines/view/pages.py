@@ -57,7 +57,7 @@ def filled_page(run: ShownRun, kind: str, title: str, subtitle: str = "", **more
     """
     record = run.record
     links = [("Plan", "/"), ("Rejected rows", "/rejects"), ("Results", "/results")]
-    nav = [(told, run.base + place) for told, place in links]
+    nav = [(name, run.base + place) for name, place in links]
     nav += [
         ("Compare", "/compare"),
         ("This run" if run.base else "The other run", "/" if run.base else "/other/"),
@@ -298,7 +298,7 @@ def _linked(bars: Bars, query: Query, here: str) -> Mapping[str, Any]:
         }
         for label, count, chosen in bars.bars
     ]
-    return {"column": bars.column, "bars": lines, "told": bars.told}
+    return {"column": bars.column, "bars": lines, "summary": bars.summary}
 
 
 def _trees(rows: ParquetRows) -> list[Section]:

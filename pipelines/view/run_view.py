@@ -79,7 +79,7 @@ class RelatedRow:
 
     stage: str
     key: str
-    told: str = ""
+    note: str = ""
     rejected: bool = False
 
 

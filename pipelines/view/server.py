@@ -214,7 +214,7 @@ def _take_picture(run: ShownRun, request: Request) -> Response:
     try:
         return JSONResponse({"picture": similarity.keep_picture(run, request.scope["body"])})
     except Refused as error:
-        return JSONResponse({"told": str(error)}, 400)
+        return JSONResponse({"message": str(error)}, 400)
 
 
 def _sent_picture(run: ShownRun, request: Request) -> Response:

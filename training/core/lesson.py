@@ -269,7 +269,7 @@ class Lesson:
         for batch in batches(self.train, order, view, self.means, second=self.second, size=size, shared=True):
             with self.together(batch):
                 with torch.autocast(self.means.device.type, dtype=torch.float16, enabled=self._half(plan)):
-                    value = _told(loss, self.step, batch, plan)
+                    value = _checked_loss(loss, self.step, batch, plan)
                 if ranks is not None and batch.whole is not None:
                     value = value * ranks.share(batch.whole)
                 optimiser.zero_grad()
@@ -321,7 +321,7 @@ class Lesson:
         return int((logits.argmax(1).numpy() == part.labels).sum())
 
 
-def _told(loss: Loss, step: Callable[[Batch], ForwardPass], batch: Batch, plan: Schedule) -> Tensor:
+def _checked_loss(loss: Loss, step: Callable[[Batch], ForwardPass], batch: Batch, plan: Schedule) -> Tensor:
     try:
         return loss(step(batch))
     except ValueError as error:
