@@ -27,7 +27,7 @@ from ..curation.verify import DATASET, compare, made_again, verify
 from .cluster import cluster
 from .errors import WrongUse
 from .inspection import describe_differences, kept_stages, rejects, show
-from .jobs import LOGGER, Job, allow, check_finished, dataset_of, job, job_of, record_of
+from .jobs import LOGGER, Job, dataset_of, job, job_of, record_of
 from .listing import list_benchmarks, list_names
 from .outputs import (
     asking,
@@ -55,9 +55,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Job",
-    "allow",
     "awaited",
-    "check_finished",
     "cluster",
     "compare",
     "dataset_of",
@@ -416,5 +414,11 @@ class _Once:
 
 
 def remake(out: str, scratch: str, *, pipeline: str | None = None, **how_to_run: Any) -> list[Problem]:
-    """Recompute the run of ``out`` in ``scratch``, and report where its files differ. ``pipeline`` as for ``job_of``."""
+    """Recompute the run of ``out`` in ``scratch``, and report where its files differ. ``pipeline`` as for ``job_of``.
+
+    >>> import benchwright as bw
+    >>> done = bw.run(bw.job("words.py"), "first")
+    >>> remake("first", "second")
+    []
+    """
     return made_again(job_of(out, pipeline=pipeline).flow(out), out, scratch, **how_to_run)

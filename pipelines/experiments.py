@@ -164,6 +164,13 @@ def run_trainings(
     Raises:
         Diverged: a loss did not stay finite; the other trainings have finished.
         WrongUse: the run lacks the dataset that a training learns from.
+
+    >>> from benchwright.pipelines.clear import baselines
+    >>> from benchwright.pipelines.jobs import job_of
+    >>> asked = baselines.trainings(job_of("out").config, "out", ["nap-finetune"], ["iid"])
+    >>> run_trainings(asked[:2], "out", progress=print)
+    iid nap-finetune, seed 0: up to date
+    iid nap-finetune, seed 1: up to date
     """
     record = load_run(Store(out))
     digests = {name: dataset_digest(out, name) for name in {one.data for one in trainings}}
@@ -280,7 +287,11 @@ def _listening(tell: Callable[[str], None]) -> Iterator[None]:
 
 
 def training_text(facts: Mapping[str, Any]) -> str:
-    """A training in words."""
+    """A training in words.
+
+    >>> training_text({"protocol": "iid", "method": "er", "order": 0, "seed": 3})
+    'iid er, seed 3'
+    """
     order = f", order {facts['order']}" if facts["order"] else ""
     return f"{facts['protocol']} {facts['method']}{order}, seed {facts['seed']}"
 

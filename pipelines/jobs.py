@@ -219,12 +219,20 @@ def allow(out: str) -> None:
 
 
 def record_of(out: str) -> RunRecord:
-    """``run.json`` of a run. Raises ``StoreError`` if it is missing or damaged."""
+    """``run.json`` of a run. Raises ``StoreError`` if it is missing or damaged.
+
+    >>> record_of("out").pipeline
+    'clear'
+    """
     return load_run(Store(out))
 
 
 def dataset_of(out: str) -> str:
-    """Location of the published dataset, "" if the run has published none."""
+    """Location of the published dataset, "" if the run has published none.
+
+    >>> dataset_of("out"), dataset_of("unfinished")
+    ('out/dataset', '')
+    """
     return posixpath.join(out, DATASET) if Store(out).exists(posixpath.join(DATASET, "dataset.json")) else ""
 
 

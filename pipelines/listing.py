@@ -28,7 +28,11 @@ REGISTRIES = {
 
 
 def list_benchmarks() -> list[dict[str, Any]]:
-    """The benchmarks: ``name``, ``title``, ``configs`` (names of presets besides the published settings), ``origin``."""
+    """The benchmarks: ``name``, ``title``, ``configs`` (names of presets besides the published settings), ``origin``.
+
+    >>> [each["name"] for each in list_benchmarks() if "scaled" in each["configs"]]
+    ['kowl']
+    """
     rows: list[dict[str, Any]] = []
     for entry in BENCHMARKS.entries():
         configs = [] if entry.hidden else variants(entry.name)
@@ -41,6 +45,9 @@ def list_names(kind: str) -> list[dict[str, str]]:
 
     Raises:
         WrongUse: there is no such kind.
+
+    >>> [each["name"] for each in list_names("detectors")]
+    ['centerface']
     """
     if kind not in REGISTRIES:
         raise unknown("kind", kind, REGISTRIES)

@@ -42,6 +42,10 @@ def read_features(
 
     Raises:
         ShardError: a shard is missing or broken, or a sample lacks the member or has it in another shape.
+
+    >>> values, table = read_features(DatasetIndex.open("out/dataset"))
+    >>> len(values) == len(table), values.dtype
+    (True, dtype('float32'))
     """
     index.check()
     files = ShardFiles(index.url)
@@ -85,7 +89,11 @@ def _member(span: Any, key: str, extension: str, place: str, base: int) -> np.nd
 
 
 def feature_file(name: str) -> str:
-    """Path of a feature set within its dataset; "" if the name is not valid."""
+    """Path of a feature set within its dataset; "" if the name is not valid.
+
+    >>> feature_file("clip"), feature_file("../clip")
+    ('features/clip.npy', '')
+    """
     return f"{FEATURES}/{name}.npy" if SNAKE_CASE.match(name) else ""
 
 
@@ -128,6 +136,11 @@ def open_features(dataset: DatasetIndex | str | Path, name: str) -> tuple[np.nda
     Raises:
         ValueError: the dataset has no such feature set.
         ShardError: the file is missing, or differs from ``dataset.json``; ``benchwright verify`` compares every byte.
+
+    >>> open_features("out/dataset", "clip")
+    Traceback (most recent call last):
+        ...
+    ValueError: out/dataset: no feature set 'clip': it has none; a table [features.clip] of the settings makes one
     """
     index = dataset if isinstance(dataset, DatasetIndex) else DatasetIndex.open(dataset)
     known = feature_sets(index.url)

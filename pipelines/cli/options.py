@@ -18,10 +18,10 @@ def local_folder(value: str) -> str:
 
 def trust(out: str, wanted: bool) -> None:
     """If ``wanted``, trust the code that a run names as if the user had named it."""
-    from .. import api
+    from ..jobs import allow
 
     if wanted:
-        api.allow(out)
+        allow(out)
 
 
 def known_scheduler(value: str) -> str:
