@@ -114,7 +114,7 @@ def network(name, options, data):
 
 def by_adam(layers, options, data, ratios):
     """The paper's training: 1,000,000 epochs at a rate of 1e-4 unless options say less."""
-    from benchwright.training.two_camera.batched import NetworkRun, estimates, fit_runs
+    from benchwright.training.two_camera.batched import NetworkRun, estimated_ratios, fit_runs
     from benchwright.training.two_camera.settings import Hyper, settings
 
     changed = {"epochs": options.epochs, "learning_rate": options.rate, "schedule": "cosine", "patience_epochs": None}
@@ -122,13 +122,13 @@ def by_adam(layers, options, data, ratios):
     train, watch, test = (np.flatnonzero(data.part == k) for k in range(3))
     runs = [NetworkRun(train, watch, seed, "radiometric") for seed in range(options.seeds)]
     fitted = fit_runs(data.transform, ratios, runs, shape=layers, hyper=hyper)
-    found = estimates(fitted.nets, [data.transform[test].astype(np.float32)] * len(runs))
+    found = estimated_ratios(fitted.nets, [data.transform[test].astype(np.float32)] * len(runs))
     return found, f"{options.seeds} seeds, Adam, {options.epochs} epochs of {hyper.batch_size}, rate {options.rate:g}"
 
 
 def by_newton(layers, options, data, ratios):
     """The same networks to the minimum of their training loss (``training.two_camera.newton``)."""
-    from benchwright.training.two_camera.batched import NetworkRun, estimates
+    from benchwright.training.two_camera.batched import NetworkRun, estimated_ratios
     from benchwright.training.two_camera.newton import fit_newton
     from benchwright.training.two_camera.settings import Newton, settings
 
@@ -136,7 +136,7 @@ def by_newton(layers, options, data, ratios):
     train, watch, test = (np.flatnonzero(data.part == k) for k in range(3))
     runs = [NetworkRun(train, watch[:0], seed, "radiometric") for seed in range(options.seeds)]
     fitted = fit_newton(data.transform, ratios, runs, shape=layers, hyper=hyper, progress=print)
-    found = estimates(fitted.nets, [data.transform[test].astype(np.float32)] * len(runs))
+    found = estimated_ratios(fitted.nets, [data.transform[test].astype(np.float32)] * len(runs))
     return found, f"{options.seeds} seeds, Levenberg-Marquardt, best of {hyper.starts} starts, {fitted.steps.max()} steps"
 
 

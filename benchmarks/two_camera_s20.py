@@ -36,7 +36,7 @@ from benchwright.eval.protocols.cross_validation import (
     examples,
     rotating_folds,
 )
-from benchwright.training.two_camera.batched import TrainedNetworks, estimates
+from benchwright.training.two_camera.batched import TrainedNetworks, estimated_ratios
 from benchwright.training.two_camera.linear import LinearEstimator, with_green
 from benchwright.training.two_camera.networks import NetworkEstimator, load_networks
 from benchwright.training.two_camera.reillumination import reilluminated
@@ -96,7 +96,7 @@ class Once(NetworkEstimator):
         if self._trained is None:
             super().estimate_folds(folds)
         assert self._trained is not None
-        found = iter(estimates(self._trained[0].nets, [fold.X_test for _ in self.seeds for fold in folds]))
+        found = iter(estimated_ratios(self._trained[0].nets, [fold.X_test for _ in self.seeds for fold in folds]))
         return {seed: [with_green(next(found)) for _ in folds] for seed in self.seeds}
 
 

@@ -288,7 +288,7 @@ def _fault(value: Any, shape: Any, place: str = "it") -> str:
     if isinstance(shape, list):
         if not isinstance(value, list):
             return f"{place} is not a list"
-        return next((told for n, item in enumerate(value) if (told := _fault(item, shape[0], f"{place}[{n}]"))), "")
+        return next((fault for n, item in enumerate(value) if (fault := _fault(item, shape[0], f"{place}[{n}]"))), "")
     if isinstance(shape, dict):
         return _table_fault(value, shape, place)
     fits = isinstance(value, int | float if shape is float else shape) and (shape is bool or not isinstance(value, bool))
@@ -303,10 +303,10 @@ def _table_fault(value: Any, shape: Any, place: str) -> str:
         odd = next((one for one in value if name is not str and not name(one)), None)
         if odd is not None:
             return f"{place} has a name {odd!r:.60}"
-        return next((told for one, item in value.items() if (told := _fault(item, shape[name], f"{place}.{one}"[:80]))), "")
+        return next((fault for one, item in value.items() if (fault := _fault(item, shape[name], f"{place}.{one}"[:80]))), "")
     if missing := [one for one in shape if one not in value]:
         return f"{place} has no {missing[0]!r}"
-    return next((told for one in shape if (told := _fault(value[one], shape[one], one))), "")
+    return next((fault for one in shape if (fault := _fault(value[one], shape[one], one))), "")
 
 
 def published_digest(store: Store, name: str = "dataset.json") -> str:

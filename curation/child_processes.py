@@ -68,10 +68,10 @@ def tried_twice(ask: Callable[[bool], T], *, who: str, silence_s: float, helps: 
             if own == 2:
                 raise
             if others == 2 or died.number in _ENDINGS:
-                raise MachineFault(_told(died.number, who, silence_s, helps)) from None
+                raise MachineFault(_fault_message(died.number, who, silence_s, helps)) from None
 
 
-def _told(number: int, who: str, silence_s: float, helps: str) -> str:
+def _fault_message(number: int, who: str, silence_s: float, helps: str) -> str:
     stays = "finished work is kept, and the next run retries the row"
     if number in _ENDINGS:
         return f"{who} was stopped by {signal.Signals(number).name}; {stays}"

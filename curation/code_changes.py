@@ -229,7 +229,7 @@ def edited(code: Definitions) -> str:
         known = _imported.get(name)
         if known is None or known[0] != since:
             return f"{file} was edited after this process imported it"
-        if changed := [each for each in sorted(names) if _told(known[1], each) != _told(read, each)]:
+        if changed := [each for each in sorted(names) if _digests_of(known[1], each) != _digests_of(read, each)]:
             what = f"{name}.{changed[0]}" if changed[0] not in ("", "*") else str(file)
             return f"{what} was edited after this process imported it"
     return ""
@@ -244,7 +244,7 @@ def in_no_file(stage: Stage) -> str:
     return ""
 
 
-def _told(module: Module, name: str) -> list[str]:
+def _digests_of(module: Module, name: str) -> list[str]:
     if name == "":
         return [unit.digest for unit in module.units if unit.effect]
     return [unit.digest for unit in (module.units if name == "*" else module.names.get(name, ()))]

@@ -159,8 +159,8 @@ def _run(path: Path) -> _Loaded:
         del sys.modules[module.__name__], sys.modules[path.stem]
         own = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         line = error.lineno if isinstance(error, SyntaxError) else own[-1] if own else None
-        told = error.msg if isinstance(error, SyntaxError) else error
-        raise UnknownName(f"{path}, line {line}: {type(error).__name__}: {told}") from error
+        message = error.msg if isinstance(error, SyntaxError) else error
+        raise UnknownName(f"{path}, line {line}: {type(error).__name__}: {message}") from error
     finally:
         sys.dont_write_bytecode = before_it
     maybe = (set(sys.modules) - before) | _imported_by(path)

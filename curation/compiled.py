@@ -95,8 +95,8 @@ class Passes:
                 return names.decode().split(), code
         names, code = _compile(self._load(), machine)
         with contextlib.suppress(OSError):  # without a cache every process compiles
-            told = " ".join(names).encode()
-            held = b"\n".join([hashlib.sha256(told + code).hexdigest().encode(), told, code])
+            listed = " ".join(names).encode()
+            held = b"\n".join([hashlib.sha256(listed + code).hexdigest().encode(), listed, code])
             with replacing(_own_folder() / name, sync=False) as temporary:
                 temporary.touch(mode=0o600)
                 temporary.write_bytes(held)

@@ -180,7 +180,7 @@ class CostEstimate:
     rough: bool
 
 
-def estimates(
+def cost_estimates(
     planned: Sequence[tuple[Stage, Artifact | None]],
     made: Mapping[str, Mapping[str, Any]],
     rows: Mapping[str, int],

@@ -76,8 +76,8 @@ def croissant_json(
     >>> table = pa.table({"key": ["a"], "label": [3]})
     >>> file = {"index.parquet": {"size": 1, "sha256": "0" * 64}}
     >>> facts = {"name": "T", "description": "", "licence": "MIT", "citation": "", "digest": "ab", "columns": {}, "files": file}
-    >>> told = json.loads(croissant_json(table=table, **facts))
-    >>> [(field["name"], field["dataType"]) for field in told["recordSet"][0]["field"]]
+    >>> described = json.loads(croissant_json(table=table, **facts))
+    >>> [(field["name"], field["dataType"]) for field in described["recordSet"][0]["field"]]
     [('key', 'sc:Text'), ('label', 'sc:Integer')]
     """
     fields = [

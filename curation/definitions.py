@@ -77,7 +77,7 @@ class Unit:
         """SHA-256 of the statement's code and of the targets of the imported names in it."""
         names = sorted({chain[0] for chain in self.uses.chains} & self.module.imports.keys())
         lines = [f"{name}={target.module}:{target.name}" for name in names for target in self.module.imports[name]]
-        return hashlib.sha256(repr((_told(self.node), lines)).encode("utf-8", "surrogatepass")).hexdigest()
+        return hashlib.sha256(repr((_tree(self.node), lines)).encode("utf-8", "surrogatepass")).hexdigest()
 
     def annotations(self) -> Uses:
         """What the annotations of a function look up; empty for other statements."""
@@ -246,13 +246,13 @@ def _expressions(node: ast.AST) -> list[ast.AST]:
     return found
 
 
-def _told(node: Any) -> Any:
+def _tree(node: Any) -> Any:
     """Code as nested tuples, without docstrings, other bare string expressions, and empty fields."""
     if isinstance(node, list):
-        return [_told(each) for each in node if not _is_text(each)]
+        return [_tree(each) for each in node if not _is_text(each)]
     if not isinstance(node, ast.AST):
         return node
-    fields = [(name, _told(value)) for name in node._fields if (value := getattr(node, name, None)) or value not in (None, [])]
+    fields = [(name, _tree(value)) for name in node._fields if (value := getattr(node, name, None)) or value not in (None, [])]
     return type(node).__name__, fields
 
 

@@ -43,8 +43,8 @@ from .rows import BLOB, SNAKE_CASE, Rejected, is_array, schema_of
 from .shard_assignment import Placed, assign_shards
 
 P = ParamSpec("P")
-In = TypeVar("In")
-Out = TypeVar("Out")
+InRow = TypeVar("InRow")
+OutRow = TypeVar("OutRow")
 
 KINDS = ("source", "each", "each_batch", "table", "whole", "shards")
 
@@ -85,9 +85,9 @@ class Step:
 
 
 @typing.overload
-def step(function: Callable[Concatenate[In, P], Out], *args: P.args, **settings: P.kwargs) -> Step: ...
+def step(function: Callable[Concatenate[InRow, P], OutRow], *args: P.args, **settings: P.kwargs) -> Step: ...
 @typing.overload
-def step(function: Callable[P, Out], *args: P.args, **settings: P.kwargs) -> Step: ...
+def step(function: Callable[P, OutRow], *args: P.args, **settings: P.kwargs) -> Step: ...
 def step(function: Callable[..., Any], *args: Any, **settings: Any) -> Step:
     """Bind a function to its settings, which are its keyword-only arguments.
 

@@ -235,8 +235,8 @@ def as_json(name: str, value: Any) -> Any:
         return {"where": str(value)}
     if isinstance(value, Named):
         place, _, attribute = value.rpartition(":")
-        told = {"code": code_digest(value), "of": attribute if place.endswith(".py") else str(value)}
-        return told | {"settings": as_json(name, value.settings)} if value.settings else told
+        identity = {"code": code_digest(value), "of": attribute if place.endswith(".py") else str(value)}
+        return identity | {"settings": as_json(name, value.settings)} if value.settings else identity
     if isinstance(value, type) or inspect.isfunction(value):
         if "<" in value.__qualname__:
             raise TypeError(f"setting {name!r} is {value.__qualname__}: give a function or class at the top level of a module")

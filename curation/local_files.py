@@ -45,7 +45,7 @@ class Written:
         return records.changing(self.path, records.state_of(self.beside), sync=self.sync)
 
 
-def place(files: Iterable[Written]) -> None:
+def place_files(files: Iterable[Written]) -> None:
     """Rename temporary files to their paths, in this order; if one fails, those after it are removed."""
     waiting = collections.deque(files)
     try:
@@ -77,7 +77,7 @@ def replacing(path: str | Path, *, sync: bool = True, later: list[Written] | Non
     Args:
         path: path of the file.
         sync: fsync before the rename, so that the file is whole even after a loss of power; slow for many small files.
-        later: list to which the file is appended instead of being renamed; the caller calls ``place`` for it.
+        later: list to which the file is appended instead of being renamed; the caller calls ``place_files`` for it.
 
     Raises:
         LeavesRun: the path is in the folder of a run, and a link leads out of that folder.

@@ -47,8 +47,8 @@ def read_mat(data: bytes, names: Sequence[str]) -> dict[str, list[np.ndarray]]:
     if child.returncode == 2:
         raise ValueError(child.stderr.decode("utf-8", "replace").strip())
     if child.returncode:  # faults of the file have been reported above
-        told = child.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise RuntimeError(f"{who} ended with {child.returncode}: {told}")
+        message = child.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise RuntimeError(f"{who} ended with {child.returncode}: {message}")
     found: dict[str, list[np.ndarray]] = {name: [] for name in names}
     with np.load(io.BytesIO(child.stdout), allow_pickle=False) as archive:
         for member in archive.files:
@@ -94,8 +94,8 @@ def main() -> None:
     except Exception as error:  # for damaged files scipy raises many types of exceptions
         if isinstance(error, MemoryError) and (lowered or memory_is_short()):
             sys.exit(_SHORT_OF_MEMORY)
-        told = one_line(error, None)
-        sys.stderr.write(f"not a MATLAB file with {', '.join(sys.argv[1:])}: {told}\n")
+        message = one_line(error, None)
+        sys.stderr.write(f"not a MATLAB file with {', '.join(sys.argv[1:])}: {message}\n")
         sys.exit(2)
     sys.stdout.buffer.write(out.getvalue())
 

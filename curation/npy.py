@@ -68,6 +68,6 @@ def read_npy_head(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[An
             raise ValueError(f"version {version}")
         shape, fortran, dtype = _READERS[version](head)
     except _DAMAGE as error:
-        told = one_line(error)
-        raise ValueError(f"not a .npy array: {told or type(error).__name__}") from None
+        message = one_line(error)
+        raise ValueError(f"not a .npy array: {message or type(error).__name__}") from None
     return shape, fortran, dtype, head.tell()

@@ -1,4 +1,4 @@
-"""TOML files next to a module of this package: published facts, presets, tables."""
+"""Files next to a module of this package: published facts, presets, tables and templates."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from importlib import resources
 from typing import Any
 
 
+def package_text(package: str | None, name: str) -> str:
+    """Content of a text file in a package: ``package_text(__package__, "report.css")``."""
+    return resources.files(package or "").joinpath(name).read_text(encoding="utf-8")
+
+
 def package_toml(package: str | None, name: str) -> dict[str, Any]:
     """Content of a TOML file in a package: ``package_toml(__package__, "facts.toml")``."""
-    return tomllib.loads(resources.files(package or "").joinpath(name).read_text(encoding="utf-8"))
+    return tomllib.loads(package_text(package, name))
 
 
 class FactTable(dict[Any, Any]):

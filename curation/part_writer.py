@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .local_files import Written, place
+from .local_files import Written, place_files
 from .parquet import write_parquet
 from .rows import (
     ARRAY,
@@ -145,7 +145,7 @@ class PartWriter:
     def write(self, rows_in: int, output: Output, later: list[Written] | None = None) -> tuple[PartRecord, pa.Table, pa.Table]:
         """Write the part; return its record, rows and rejects. The file of the rows comes last: the part exists once it does.
 
-        With ``later``, the part's local files are appended to that list; the caller calls ``local_files.place`` in that order.
+        With ``later``, the part's local files are appended to that list, and the caller calls ``local_files.place_files``.
         """
         try:
             made = self._write(rows_in, output)
@@ -154,7 +154,7 @@ class PartWriter:
                 written.discard()
             raise
         if later is None:
-            place(self._written)
+            place_files(self._written)
         else:
             later += self._written
         return made
@@ -192,8 +192,8 @@ class PartWriter:
             yield typing.cast("IO[bytes]", hashing)
         self._files[posixpath.basename(name)] = hashing.facts
 
-    def _failed(self, told: str) -> StepFailed:
-        return StepFailed(f"stage {self._stage!r}, part {self._number}: {told}")
+    def _failed(self, message: str) -> StepFailed:
+        return StepFailed(f"stage {self._stage!r}, part {self._number}: {message}")
 
     def _table(self, output: Output) -> pa.Table:
         if output.table is not None:

@@ -28,7 +28,7 @@ import pyarrow as pa
 from .code_loading import own_line
 from .cost import Use, cpu_seconds, peak_bytes, restart_peak
 from .extras import NeedsPackage, lacking
-from .local_files import Written, place
+from .local_files import Written, place_files
 from .part_writer import BEGUN, MachineFailed, Output, PartRecord, PartWriter, StepFailed, folder, of_machine, reject_table
 from .rows import MachineFault, Reject, Rejected, Sifted, is_array, is_blob
 from .shards import encode_member
@@ -147,15 +147,15 @@ def make_parts_apart(task: PartTask, *, elsewhere: bool = False) -> Made:
     try:
         made = make_parts(task)
         if elsewhere:
-            place(made.written)
+            place_files(made.written)
             made.written = []
         return dataclasses.replace(made, warnings=heard.warnings, use=Use.since(started, begin, peak_bytes()))
     except Exception as error:  # any exception, since this is the boundary between processes
-        told = _in_words(task, error)
-        told.add_note("".join(traceback.format_exception(error)))  # for --debug
+        failure = _in_words(task, error)
+        failure.add_note("".join(traceback.format_exception(error)))  # for --debug
     finally:
         logger.removeHandler(heard)
-    raise told  # outside the handler, so that it has no context, which would be pickled too
+    raise failure  # outside the handler, so that it has no context, which would be pickled too
 
 
 def _in_words(task: PartTask, error: Exception) -> Exception:
@@ -226,9 +226,9 @@ def _called(task: PartTask, key: str, function: Any, *args: Any, **settings: Any
         raise _failed(task, key, message, MachineFailed if of_machine(error) else StepFailed) from error
 
 
-def _failed(task: PartTask, key: str, told: str, kind: type[StepFailed] = StepFailed) -> StepFailed:
+def _failed(task: PartTask, key: str, message: str, kind: type[StepFailed] = StepFailed) -> StepFailed:
     place = f"row {key!r}" if key else f"piece {task.piece!r}" if task.piece else f"part {task.number}"
-    return kind(f"stage {task.stage.name!r}, {place}: {told}")
+    return kind(f"stage {task.stage.name!r}, {place}: {message}")
 
 
 def _guarded(task: PartTask, items: Iterable[Any]) -> Iterator[Any]:

@@ -69,7 +69,7 @@ def load_plain(data: bytes | IO[bytes], *, arrays: bool = False, objects: bool =
     try:
         _check_opcodes(stream, arrays, objects)
         stream.rewind()
-        found = _finished(_ArrayUnpickler(stream, objects).load(), {}) if arrays or objects else _Unpickler(stream).load()
+        found = _with_arrays(_ArrayUnpickler(stream, objects).load(), {}) if arrays or objects else _Unpickler(stream).load()
         _check_count(found)
         return found
     except UnsafePickle:
@@ -105,15 +105,15 @@ class _Bounded:
 
 
 def _check_opcodes(data: _Bounded, arrays: bool, objects: bool) -> None:
-    safe, told = _PLAIN, "texts, lists and tables"
+    safe, allowed = _PLAIN, "texts, lists and tables"
     if arrays or objects:
-        safe, told = safe | _NUMBERS, "plain values and arrays"
+        safe, allowed = safe | _NUMBERS, "plain values and arrays"
     if objects:
         safe |= _FRACTIONS
     sizes = _TupleSizes()
     for number, (opcode, argument, place) in enumerate(pickletools.genops(cast("IO[bytes]", data))):
         if opcode.name not in safe:
-            raise UnsafePickle(f"{opcode.name} at byte {place}: only {told} are read")
+            raise UnsafePickle(f"{opcode.name} at byte {place}: only {allowed} are read")
         # The loader allocates a memo of twice that number of entries: four bytes could claim 64 GB.
         if opcode.name in _PUTS and int(argument or 0) > number:
             raise UnsafePickle(f"{opcode.name} {argument} at byte {place}: beyond the {number} values before it")
@@ -262,7 +262,7 @@ def _text(value: Any) -> str:
 _OPEN = object()
 
 
-def _finished(value: Any, done: dict[int, Any]) -> Any:
+def _with_arrays(value: Any, done: dict[int, Any]) -> Any:
     """The value with stand-ins replaced by arrays. ``done`` caches the result by value, since values may be shared."""
     if not _is_odd(value):
         return value
@@ -280,15 +280,15 @@ def _rebuilt(value: Any, done: dict[int, Any]) -> Any:
         if value.values is None:
             raise UnsafePickle("an array without values")
         if value.values.dtype.hasobject:
-            held = [_finished(item, done) for item in value.values.ravel().tolist()]
+            held = [_with_arrays(item, done) for item in value.values.ravel().tolist()]
             return np.fromiter(held, object, len(held)).reshape(value.values.shape)
         return value.values if value.values.shape else value.values[()]
     if isinstance(value, (_StandIn, _Dtype)):
         raise UnsafePickle("a dtype or function as a value")
     if isinstance(value, dict):
-        return {key: _finished(item, done) for key, item in cast("dict[Any, Any]", value).items()}
+        return {key: _with_arrays(item, done) for key, item in cast("dict[Any, Any]", value).items()}
     items = cast("list[Any]", value)
-    return type(items)(_finished(item, done) for item in items) if any(map(_is_odd, items)) else items
+    return type(items)(_with_arrays(item, done) for item in items) if any(map(_is_odd, items)) else items
 
 
 def _is_odd(value: Any) -> bool:

@@ -137,8 +137,8 @@ def dataset_files(
         "members": {name: dict(each) for name, each in card.members.items()},
     }
     features = {name: dict(each) for name, each in card.features.items()}
-    told = dict(more, features=features) if features else more
-    described = dataset_json(card, index, _counts(index, shards), files, **told)
+    facts = dict(more, features=features) if features else more
+    described = dataset_json(card, index, _counts(index, shards), files, **facts)
     return {"index.parquet": parquet, "README.md": readme, CROISSANT: croissant, "dataset.json": described}
 
 

@@ -14,7 +14,7 @@ from .artifact import Artifact
 from .flow import PlanError, Stage, StageRef
 from .keys import How, Where, WhereOfRows, as_json, canonical, sha256
 from .rows import without_addresses
-from .store import Store, told_of
+from .store import Store, remote_errors
 
 FORMAT = 2
 """Version of the layout on disk and of content digests; part of every key."""
@@ -48,7 +48,7 @@ def recipe_of(
             if isinstance(value, StageRef):
                 out[name] = {"rows_of": value.name}
             elif isinstance(value, Where):
-                with told_of(str(value)) if "://" in str(value) else contextlib.nullcontext():
+                with remote_errors(str(value)) if "://" in str(value) else contextlib.nullcontext():
                     mark = value.fingerprint(known)
                 witnesses.append(mark.witness)
                 out[name] = {"content": mark.content}
@@ -116,6 +116,6 @@ def _check_apart(stage: Stage, store: Store, path: str) -> None:
 def _there(path: str) -> bool:
     import fsspec
 
-    with told_of(path) if "://" in path else contextlib.nullcontext():
+    with remote_errors(path) if "://" in path else contextlib.nullcontext():
         fs, root = fsspec.core.url_to_fs(path)
         return bool(fs.exists(root))

@@ -100,6 +100,12 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
         raise
 
 
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file at its place; see ``naming`` for its errors, and ``local_files.write_whole`` for files of a run."""
+    with naming(path):
+        path.write_bytes(data)
+
+
 # ------------------------------------------------------------------------------------------------------- sealed records
 
 
@@ -359,14 +365,14 @@ def _check_folder(out: Path, where: Path, files: set[str], known: Mapping[str, A
         elif states is None and place not in known:
             yield Problem(place, "the file exists", "nothing of it")
         elif states is not None and (found := state_of(path)) not in states:
-            yield Problem(place, _told(found), " or ".join(map(_told, states)))
+            yield Problem(place, _state_text(found), " or ".join(map(_state_text, states)))
 
 
 def _place(out: Path, path: Path) -> str:
     return path.relative_to(out).as_posix()
 
 
-def _told(state: FileState) -> str:
+def _state_text(state: FileState) -> str:
     return "no such file" if state is None else f"{state['size']} bytes, SHA-256 {state['sha256'][:12]}"
 
 

@@ -174,8 +174,8 @@ def sift(
         reasons[(reasons < 0) & mask] = index
     dropped = np.flatnonzero(reasons >= 0)
     names = pa.array(list(rules), pa.string())
-    told = table[detail] if isinstance(detail, str) else detail
-    details = pa.nulls(len(dropped), pa.string()) if told is None else told.take(dropped).cast(pa.string())
+    given = table[detail] if isinstance(detail, str) else detail
+    details = pa.nulls(len(dropped), pa.string()) if given is None else given.take(dropped).cast(pa.string())
     rejected = pa.table(
         {
             "key": table[key].take(dropped),

@@ -84,7 +84,7 @@ def run(
         config: settings for the record.
         overrides: the settings in ``config`` that apply to this run only.
         code: names of the code that the run uses and that is not built in, for the record.
-        retry: reject reasons: parts that contain rejects for one of them are made again.
+        retry: reject reasons: parts that contain rejects for one of them are recomputed.
         keep_stale: stages to use as they are although their code has changed; their artifacts record this.
         needs: stage -> resource that cluster workers must offer for it, instead of what the plan says; see ``Flow``.
         add: keep the stages of earlier plans in the record, before those of this plan: several plans then share a folder.

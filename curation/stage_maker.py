@@ -200,9 +200,9 @@ class StageMaker:
 
     def _why(self, artifact: Artifact, recipe: Mapping[str, Any], *, only_code: bool = True) -> str:
         """Why the existing stage is stale."""
-        if not only_code or not (told := change(self.stage, artifact, self.store)):
-            told = change_of_sources(recipe, artifact)
-        return told or change(self.stage, artifact, self.store) or "a source or a file of the stage changed"
+        if not only_code or not (reason := change(self.stage, artifact, self.store)):
+            reason = change_of_sources(recipe, artifact)
+        return reason or change(self.stage, artifact, self.store) or "a source or a file of the stage changed"
 
     def _witness(self) -> bytes:
         """Content of the file ``.witness``; empty if it is missing. It is only compared, so damage does no harm."""
@@ -233,8 +233,8 @@ class StageMaker:
             raise PlanError(
                 f"stage {self.stage.name!r}: {typed} is not in a file, so an edit could not be detected: import it from one"
             )
-        if told := edited(definitions(self.stage, files=False)):
-            raise PlanError(f"stage {self.stage.name!r}: {told}: restart Python, or reload the module, and run again")
+        if reason := edited(definitions(self.stage, files=False)):
+            raise PlanError(f"stage {self.stage.name!r}: {reason}: restart Python, or reload the module, and run again")
         key = sha256(canonical(recipe))
         recipe["layouts"] = self._layouts()
         recipe["within"] = within(self.stage, self.store)
@@ -276,7 +276,7 @@ class StageMaker:
         tasks = stage_tasks(self.stage, self.schema, key, self.made, self.store, self.recent)
         records: dict[int, PartRecord] = {}
         # A task that makes several parts is recomputed as a whole: only its end shows that all of them exist.
-        todo = [task for task in tasks if not self._one_part(task) or not self._finished(task, records)]
+        todo = [task for task in tasks if not self._one_part(task) or not self._is_finished(task, records)]
         total = self.made[self.stage.after].rows if self.stage.after else None
 
         # Rejects of parts that are recomputed must not be shown meanwhile as rejects of this run.
@@ -319,7 +319,7 @@ class StageMaker:
     def _one_part(self, task: PartTask) -> bool:
         return self.stage.kind != "whole" and not (self.stage.kind == "source" and task.piece is None)
 
-    def _finished(self, task: PartTask, records: dict[int, PartRecord]) -> bool:
+    def _is_finished(self, task: PartTask, records: dict[int, PartRecord]) -> bool:
         """Whether the part exists from an interrupted run with the same signature; if so, add its record to ``records``."""
         where = folder(self.stage.name)
         name = f"{part_name(task.number)}.parquet"

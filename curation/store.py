@@ -49,7 +49,7 @@ class StoreError(RuntimeError):
 
 
 @contextlib.contextmanager
-def told_of(place: str) -> Iterator[None]:
+def remote_errors(place: str) -> Iterator[None]:
     """Turn the errors of a remote file system, which may have any type and name no file, into ``OSError`` with the place.
 
     Raises:
@@ -66,7 +66,7 @@ def told_of(place: str) -> Iterator[None]:
 
 
 class _Remote:
-    """Stream of a remote file; ``read`` raises as ``told_of`` does."""
+    """Stream of a remote file; ``read`` raises as ``remote_errors`` does."""
 
     def __init__(self, stream: Any, place: str) -> None:
         self._stream, self._place = stream, place
@@ -81,7 +81,7 @@ class _Remote:
         self._stream.close()
 
     def read(self, *size: int) -> bytes:
-        with told_of(self._place):
+        with remote_errors(self._place):
             return self._stream.read(*size)
 
 
@@ -150,7 +150,7 @@ class Store:
         try:
             if self.local:
                 return {"size": os.stat(self.path(name)).st_size}
-            with self._told(name):
+            with self._errors(name):
                 return _filesystem(self.url)[0].info(self.path(name))
         except FileNotFoundError:
             return None
@@ -171,22 +171,22 @@ class Store:
             return sorted((entry.name, entry.is_file()) for entry in listed if entry.is_file() or entry.is_dir())
         fs = _filesystem(self.url)[0]
         try:
-            with self._told(folder):
+            with self._errors(folder):
                 infos = fs.ls(path, detail=True)
         except FileNotFoundError:
             return []
         kinds = {"file": True, "directory": False}
         return sorted((posixpath.basename(i["name"].rstrip("/")), kinds[i["type"]]) for i in infos if i["type"] in kinds)
 
-    def _told(self, name: str) -> contextlib.AbstractContextManager[None]:
-        return told_of(posixpath.join(self.url, name))
+    def _errors(self, name: str) -> contextlib.AbstractContextManager[None]:
+        return remote_errors(posixpath.join(self.url, name))
 
     def open(self, name: str) -> IO[bytes]:
         """Open a file for reading. Raises ``StoreError`` if it is missing."""
         try:
             if self.local:
                 return open(self._plain(name), "rb")
-            with self._told(name):
+            with self._errors(name):
                 stream = _filesystem(self.url)[0].open(self.path(name), "rb")
             return cast("IO[bytes]", _Remote(stream, posixpath.join(self.url, name)))
         except FileNotFoundError:
@@ -217,7 +217,7 @@ class Store:
         """
         stretch = {} if size is None else {"start": start, "end": start + size}
         try:
-            with self._told(name):
+            with self._errors(name):
                 return _filesystem(self.url)[0].cat_file(self.path(name), **stretch)
         except FileNotFoundError:
             raise StoreError(f"{self.url}: file {name} is missing") from None
@@ -243,12 +243,12 @@ class Store:
             stream.flush()
             if self.is_bucket:  # object stores have no folders, and makedirs would create a bucket from a mistyped name
                 try:
-                    with self._told(name):
+                    with self._errors(name):
                         fs.put_file(stream.name, target)
                 except FileNotFoundError:
                     raise self._no_bucket(target) from None
                 return
-            with self._told(name):
+            with self._errors(name):
                 fs.makedirs(posixpath.dirname(target), exist_ok=True)
                 fs.put_file(stream.name, target)
 
@@ -260,7 +260,7 @@ class Store:
     def create(self, name: str, data: bytes) -> bool:
         """Write a small file atomically unless it exists; return whether it was written. Only for object stores."""
         try:
-            with self._told(name):
+            with self._errors(name):
                 _filesystem(self.url)[0].pipe_file(self.path(name), data, mode="create")
         except FileNotFoundError:
             raise self._no_bucket(self.path(name)) from None
@@ -294,7 +294,7 @@ class Store:
                 if self.local:
                     remove(self.path(name))
                     continue
-                with self._told(name):
+                with self._errors(name):
                     _filesystem(self.url)[0].rm_file(self.path(name))
 
     def remove_folder(self, name: str) -> None:
@@ -311,7 +311,7 @@ class Store:
         if self.local:
             shutil.rmtree(self.path(name), ignore_errors=True)
             return
-        with contextlib.suppress(FileNotFoundError), self._told(name):
+        with contextlib.suppress(FileNotFoundError), self._errors(name):
             _filesystem(self.url)[0].rm(self.path(name), recursive=True)
 
     def read_parquet(

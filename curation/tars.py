@@ -48,15 +48,15 @@ class _Member(TarInfo):
             raise _unread(f"{message} ({error})", stream, at) from None
 
 
-def _unread(told: str, stream: IO[bytes], at: int) -> ReadError:
+def _unread(message: str, stream: IO[bytes], at: int) -> ReadError:
     """The error for data from byte ``at`` on that cannot be read, with their size."""
     size = stream.tell() - at
     try:
         while data := stream.read(_CHUNK_BYTES):
             size += len(data)
     except TAR_ERRORS:
-        return ReadError(f"{told}; bytes after {at} are not read")
-    return ReadError(f"{told}; {size} bytes from byte {at} on are not read" if size else told)
+        return ReadError(f"{message}; bytes after {at} are not read")
+    return ReadError(f"{message}; {size} bytes from byte {at} on are not read" if size else message)
 
 
 def members(plain: IO[bytes]) -> Iterator[tuple[int, TarInfo, TarFile]]:

@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from .code_changes import differs, to_check
 from .flow import Stage
-from .local_files import place
+from .local_files import place_files
 from .part_writer import PartRecord, StepFailed, of_machine
 from .parts import Made, make_parts, make_parts_apart
 from .reachable_code import Definitions
@@ -110,7 +110,7 @@ class Workers:
                     end_first()
                 raise
             records = _records_of(made, job)
-            behind.append((job, records, self._disk.submit(place, made.written)))
+            behind.append((job, records, self._disk.submit(place_files, made.written)))
             rejects = any(record.rejects for record in records)  # these may end the stage before its next part
             while len(behind) > (0 if rejects else _BEHIND):
                 end_first()
@@ -124,7 +124,7 @@ class Workers:
 
         def put_in_place(made: Made) -> Made:
             try:
-                place(made.written)
+                place_files(made.written)
                 return made
             finally:
                 behind.release()
@@ -253,8 +253,8 @@ class Workers:
                 with contextlib.suppress(OSError):  # if the scheduler is lost, the futures end anyway
                     self._let_anywhere([futures[number].key for number, at in failed.items() if at])
                     left = (jobs[number].task.stage for future, number in numbers.items() if future.status == "pending")
-                    if not warned and (told := self._idle(left)):
-                        _LOGGER.warning("%s", told)
+                    if not warned and (message := self._idle(left)):
+                        _LOGGER.warning("%s", message)
                         warned = True
 
     def _tried_again(self, job: StageJob, future: Any, failed: list[str], submit: Callable[..., Any]) -> Any:
@@ -318,8 +318,8 @@ def _connected(address: str) -> Any:
         sync(cast(Any, runner.loop), greet, callback_timeout=2 * _ANSWER)
         return Client(address, timeout=_ANSWER, set_as_default=False)
     except (OSError, TypeError, ValueError) as error:  # also for an invalid address, and tls:// without certificates
-        told = one_line(error, None)
-        raise ValueError(f"scheduler {address!r} does not answer: {told}") from error
+        message = one_line(error, None)
+        raise ValueError(f"scheduler {address!r} does not answer: {message}") from error
     finally:
         runner.stop()
 
@@ -334,8 +334,8 @@ class _AtWorker(Exception):
 
 def _make_at_worker(worker: str, task: PartTask, code: Definitions, files: Mapping[str, str]) -> Made | str:
     """``make_parts_apart`` on a cluster worker; returns a message if its code differs: see ``code_changes.to_check``."""
-    if told := differs(code, files):
-        return f"worker {worker}: {told}: update it there, and restart the worker"
+    if message := differs(code, files):
+        return f"worker {worker}: {message}: update it there, and restart the worker"
     try:
         return make_parts_apart(task, elsewhere=True)
     except Exception as error:  # any exception, since this is the boundary between processes

@@ -98,16 +98,16 @@ _LEARNED = "features"
 """Setting that names the training data of a line."""
 
 
-def told_of_all(lines: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
+def always_shown(lines: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
     """Settings that all labels of a table show, also those of methods with one line: "features" if any two lines differ in it;
     otherwise "model" if two lines of one method differ in it.
 
     Args:
         lines: method, and settings by dotted name, of each line.
 
-    >>> told_of_all([("er", {"model": "gcn"}), ("er", {"model": "st_gcn"}), ("ewc", {"model": "gcn"})])
+    >>> always_shown([("er", {"model": "gcn"}), ("er", {"model": "st_gcn"}), ("ewc", {"model": "gcn"})])
     ['model']
-    >>> told_of_all([("er", {"model": "gcn"}), ("ewc", {"model": "st_gcn"})])
+    >>> always_shown([("er", {"model": "gcn"}), ("ewc", {"model": "st_gcn"})])
     []
     """
     found = list(lines)

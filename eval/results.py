@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..curation.nested import flat
 from ..curation.rows import schema_of
-from .labels import LabelledSettings, line_labels, told_of_all, unnamed
+from .labels import LabelledSettings, always_shown, line_labels, unnamed
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def lines(results: pa.Table) -> list[Line]:
     labels: dict[tuple[str, ...], str] = {}
     for protocol in {key[0] for key in settings}:
         mine = {key: (key[1], values | {"model": key[2]}) for key, values in settings.items() if key[0] == protocol}
-        labels |= zip(mine, line_labels([*mine.values()], always=told_of_all(mine.values())), strict=True)
+        labels |= zip(mine, line_labels([*mine.values()], always=always_shown(mine.values())), strict=True)
     found: list[Line] = []
     for at in sorted(keys):
         protocol, method, model, _ = key = keys[at]

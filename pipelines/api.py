@@ -15,7 +15,7 @@ from ..curation import run as engine
 from ..curation.artifact import Artifact, load_artifact, load_made, load_run
 from ..curation.budget import example_of
 from ..curation.code_changes import change, changed_source
-from ..curation.cost import CostEstimate, estimates
+from ..curation.cost import CostEstimate, cost_estimates
 from ..curation.extras import lacking
 from ..curation.flow import PlanError, Stage
 from ..curation.reachable_code import one_look
@@ -27,7 +27,7 @@ from ..curation.verify import DATASET, compare, made_again, verify
 from .cluster import cluster
 from .errors import WrongUse
 from .inspection import describe_differences, kept_stages, rejects, show
-from .jobs import LOGGER, Job, allow, check_finished, dataset_of, job, job_of, record_of
+from .jobs import LOGGER, Job, dataset_of, job, job_of, record_of
 from .listing import list_benchmarks, list_names
 from .outputs import (
     asking,
@@ -56,9 +56,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Job",
-    "allow",
     "awaited",
-    "check_finished",
     "cluster",
     "compare",
     "dataset_of",
@@ -147,7 +145,7 @@ def estimate_costs(todo: Job, out: str, rows: Mapping[str, int], *, smaller: str
             if (artifact := load_artifact(other, name)) is None:
                 raise PlanError(f"the smaller sample {smaller} has no finished stage {name!r}: run it to its end first")
             less[name], fewer[name] = artifact, (artifact.rows_in, load_made(other, name))
-    found = estimates(planned, {name: load_made(store, name) for name in done}, rows, fewer)
+    found = cost_estimates(planned, {name: load_made(store, name) for name in done}, rows, fewer)
     last = todo.flow(out).last
     samples = {each.stage: each.rows for each in found}[last]
     of, few = (artifact.rows if artifact else 0 for artifact in (done[last], less.get(last)))
@@ -165,26 +163,26 @@ def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[
     'stale: setting min_words = 6, which was 3'
     """
     store = Store(out)
-    told: dict[str, str] = {}
+    states: dict[str, str] = {}
     for stage, artifact in planned:
         if artifact is not None:
             continue
-        before = [name for name in stage.inputs() if name in told]
+        before = [name for name in stage.inputs() if name in states]
         try:
             old = load_artifact(store, stage.name)
         except StoreError:  # damaged, which a run treats as missing
             old = None
         if stage.waits and (awaited := missing_source(stage)):
-            told[stage.name] = f"waits for {awaited}"
+            states[stage.name] = f"waits for {awaited}"
         elif old is None:
-            told[stage.name] = "not run yet"
+            states[stage.name] = "not run yet"
         elif why := change(stage, old, store):
-            told[stage.name] = f"stale: {why}"
+            states[stage.name] = f"stale: {why}"
         elif before:
-            told[stage.name] = f"reused if {before[0]} gives the same rows"
+            states[stage.name] = f"reused if {before[0]} gives the same rows"
         else:
-            told[stage.name] = f"stale: {changed_source(stage, old) or 'a file of the stage changed'}"
-    return told
+            states[stage.name] = f"stale: {changed_source(stage, old) or 'a file of the stage changed'}"
+    return states
 
 
 def run(
@@ -227,7 +225,7 @@ def run(
     if not _was_finished(todo, out):
         _check_baselines(todo)
     todo.tell_kept()
-    told = _Once(on_progress)
+    progress = _Once(on_progress)
     rounds = todo.rounds()
     waited = ""
     while True:
@@ -244,7 +242,7 @@ def run(
                 retry=retry,
                 keep_stale=keep_stale,
                 needs=needs,
-                on_progress=told,
+                on_progress=progress,
             )
         retry = ()
         if not done.waiting:
@@ -258,7 +256,7 @@ def run(
             return done
         if done.waiting == waited or not _answer(done, rounds.values(), out):
             _publish_early(todo, done, out)
-            told.wait()
+            progress.wait()
             return done
         waited = done.waiting
 
@@ -284,15 +282,15 @@ def _check_rows_left(done: engine.Run, out: str, purpose: str) -> None:
     """
     if done.result.rows:
         return
-    emptied = next((one for one in done.artifacts if one.rows_in and not one.rows), None)
-    if emptied is None:
+    empty = next((one for one in done.artifacts if one.rows_in and not one.rows), None)
+    if empty is None:
         first = next(one for one in done.artifacts if not one.rows)
         raise RuntimeError(f"{out}: no rows are left {purpose}: {first.kind} stage {first.stage!r} gave no rows")
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in emptied.rejects.items())
-    most = max(sorted(emptied.rejects), key=lambda reason: emptied.rejects[reason])
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in empty.rejects.items())
+    most = max(sorted(empty.rejects), key=lambda reason: empty.rejects[reason])
     raise RuntimeError(
-        f"{out}: no rows are left {purpose}: stage {emptied.stage!r} rejected all {emptied.rows_in:,} rows ({reasons})"
-        f"{example_of(done.store, emptied.reject_files(), most)}: see `benchwright rejects {out}`"
+        f"{out}: no rows are left {purpose}: stage {empty.stage!r} rejected all {empty.rows_in:,} rows ({reasons})"
+        f"{example_of(done.store, empty.reject_files(), most)}: see `benchwright rejects {out}`"
     )
 
 
@@ -401,14 +399,14 @@ class _Once:
 
     def __init__(self, tell: Callable[[engine.Progress], None]) -> None:
         self._tell = tell
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._waiting: engine.Progress | None = None
 
     def __call__(self, progress: engine.Progress) -> None:
         if progress.state == "waiting":
             self._waiting = progress
-        elif progress.state != "reused" or progress.stage not in self._told:
-            self._told.add(progress.stage)
+        elif progress.state != "reused" or progress.stage not in self._reported:
+            self._reported.add(progress.stage)
             self._tell(progress)
 
     def wait(self) -> None:
@@ -418,5 +416,11 @@ class _Once:
 
 
 def remake(out: str, scratch: str, *, pipeline: str | None = None, **how_to_run: Any) -> list[Problem]:
-    """Recompute the run of ``out`` in ``scratch``, and report where its files differ. ``pipeline`` as for ``job_of``."""
+    """Recompute the run of ``out`` in ``scratch``, and report where its files differ. ``pipeline`` as for ``job_of``.
+
+    >>> import benchwright as bw
+    >>> done = bw.run(bw.job("words.py"), "first")
+    >>> remake("first", "second")
+    []
+    """
     return made_again(job_of(out, pipeline=pipeline).flow(out), out, scratch, **how_to_run)

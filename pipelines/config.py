@@ -149,8 +149,8 @@ def checked(config_type: type[T], values: Any, origin: str, used: list[Entry] | 
     try:
         config = adapter.validate_python(values, context=used)
     except ValidationError as error:
-        place, told = explained(config_type, values, error)
-        raise ConfigError(f"{setting_from(origin, place, given)} {told}") from None
+        place, message = explained(config_type, values, error)
+        raise ConfigError(f"{setting_from(origin, place, given)} {message}") from None
     except OverflowError as error:
         raise ConfigError(f"{setting_from(origin, [], given)} a number is too large: {error}") from None
     _check_finite(adapter.dump_python(config), origin, given)  # text such as "NaN" has become a number
@@ -234,8 +234,8 @@ def read_text(toml: Traversable) -> str:
     except UnicodeDecodeError as error:
         raise ConfigError(f"config {str(toml)!r} is not TOML: {error}") from None
     except (OSError, ValueError) as error:
-        told = (error.strerror if isinstance(error, OSError) else None) or error
-        raise ConfigError(f"config {str(toml)!r} cannot be read: {told}") from None
+        message = (error.strerror if isinstance(error, OSError) else None) or error
+        raise ConfigError(f"config {str(toml)!r} cannot be read: {message}") from None
     if len(text) > _MOST_TEXT:
         raise ConfigError(f"config {str(toml)!r} is not a settings file: it is larger than {_MOST_TEXT:,} characters")
     return text
@@ -246,7 +246,7 @@ def _with_base(config_type: type, toml: Traversable, benchmark: str, above: tupl
         raise ConfigError(f"config {str(toml)!r}: extends itself, via {' and '.join(above)}")
     values = read_toml(toml)
     base = values.pop("extends", None)
-    own = isinstance(toml, Path) and not _is_packaged(toml)
+    own = isinstance(toml, Path) and not _is_built_in(toml)
     if own:
         _resolve(config_type, values, typing.cast(Path, toml).parent)
     if base is None:
@@ -263,13 +263,13 @@ def _with_base(config_type: type, toml: Traversable, benchmark: str, above: tupl
     return _laid_over(under, values)
 
 
-def _take_out(values: dict[str, Any], dotted: str, told: str) -> None:
+def _take_out(values: dict[str, Any], dotted: str, setting: str) -> None:
     table: Any = values
     *parents, last = dotted.split(".")
     for name in [*parents, last]:
         if not isinstance(table, dict) or name not in table:
             known: list[str] = list(typing.cast("dict[str, Any]", table)) if isinstance(table, dict) else []
-            raise ConfigError(f"{told} has no {name!r}{' there' if name != dotted else ''}{did_you_mean(name, known)}")
+            raise ConfigError(f"{setting} has no {name!r}{' there' if name != dotted else ''}{did_you_mean(name, known)}")
         values, table = typing.cast("dict[str, Any]", table), table[name]
     del values[last]
 
@@ -343,13 +343,13 @@ def _beside(benchmark: str) -> dict[str, Path]:
     return {name[len(own) : -len(".toml")]: path for name, path in files.items() if f"{name[:-5]}.".startswith(own)}
 
 
-def _is_packaged(toml: Traversable) -> bool:
+def _is_built_in(toml: Traversable) -> bool:
     return isinstance(toml, Path) and toml.parent.parent == _HERE
 
 
 def _shown(toml: Traversable) -> str:
     """Name of a TOML file in errors: files of the package with their benchmark."""
-    return f"{typing.cast(Path, toml).parent.name}/{toml.name}" if _is_packaged(toml) else toml.name
+    return f"{typing.cast(Path, toml).parent.name}/{toml.name}" if _is_built_in(toml) else toml.name
 
 
 def _without_toml(benchmark: str) -> str:

@@ -69,12 +69,12 @@ class Leaves:
     Attributes:
         column: column with the content, a ``Blob``, in the training's only row.
         name: name of the file within the run; ``{name}`` is replaced by the name of the training.
-        told: message once it is written, with ``{path}``; may have several lines.
+        message: text once it is written, with ``{path}``; may have several lines.
     """
 
     column: str
     name: str
-    told: str
+    message: str
 
 
 @dataclass(frozen=True)
@@ -197,6 +197,13 @@ def run_trainings(
     Raises:
         Diverged: a loss did not stay finite; the other trainings have finished.
         WrongUse: the run lacks the dataset that a training learns from.
+
+    >>> from benchwright.pipelines.clear import baselines
+    >>> from benchwright.pipelines.jobs import job_of
+    >>> asked = baselines.trainings(job_of("out").config, "out", ["nap-finetune"], ["iid"])
+    >>> run_trainings(asked[:2], "out", progress=print)
+    iid nap-finetune, seed 0: up to date
+    iid nap-finetune, seed 1: up to date
     """
     record, trainings = load_run(Store(out)), told_apart(trainings, out)
     digests = {name: dataset_digest(out, name) for name in {one.data for one in trainings}}
@@ -288,7 +295,7 @@ def _leave(leaves: Leaves, stage: str, out: str, tell: Callable[[str], None]) ->
     if run.size(name) != ref["size"] or file_sha256(run, name) != ref["sha256"]:
         run.write(name, store.blob(ref).read())
     path = posixpath.join(out, name) if run.local is None else os.path.abspath(posixpath.join(out, name))
-    for line in leaves.told.format(path=path).splitlines():
+    for line in leaves.message.format(path=path).splitlines():
         tell(line)
 
 
@@ -312,8 +319,12 @@ def _listening(tell: Callable[[str], None]) -> Iterator[None]:
         LOGGER.propagate = True
 
 
-def told(facts: Mapping[str, Any]) -> str:
-    """A training in words."""
+def training_text(facts: Mapping[str, Any]) -> str:
+    """A training in words.
+
+    >>> training_text({"protocol": "iid", "method": "er", "order": 0, "seed": 3})
+    'iid er, seed 3'
+    """
     order = f", order {facts['order']}" if facts["order"] else ""
     return f"{facts['protocol']} {facts['method']}{order}, seed {facts['seed']}"
 
@@ -329,7 +340,7 @@ def _teller(flow: Flow, tell: Callable[[str], None], made: set[str]) -> Callable
             made.add(progress.stage)
         state = {"reused": "up to date", "done": "trained", "stale": f"stale: {progress.why}"}.get(progress.state)
         if state:
-            tell(f"{told(facts[progress.stage])}: {state}")
+            tell(f"{training_text(facts[progress.stage])}: {state}")
 
     return tell_of
 
@@ -352,7 +363,7 @@ def _check_diverged(stages: Sequence[tuple[Training, str]], out: str) -> None:
     for one, learned in stages:
         artifact = load_artifact(store, learned)
         found = [] if artifact is None else reject_details(store, artifact)
-        failed += [f"{told(one.facts())}: {why}: change {one.change}" for reason, why in found if reason != NOT_FITTED]
+        failed += [f"{training_text(one.facts())}: {why}: change {one.change}" for reason, why in found if reason != NOT_FITTED]
     if failed:
         count = "1 training" if len(failed) == 1 else f"{len(failed)} trainings"
         more = f"; and {len(failed) - _TOLD} more: `benchwright rejects {out}/{FOLDER}`" if len(failed) > _TOLD else ""

@@ -163,7 +163,7 @@ def write_features(
     Returns:
         Files of the folder with size and SHA-256; and the entry of each set in ``dataset.json``, by name.
     """
-    target, files, told = Store(into), dict[str, dict[str, Any]](), dict[str, dict[str, Any]]()
+    target, files, described = Store(into), dict[str, dict[str, Any]](), dict[str, dict[str, Any]]()
     keys = pl.Series(pl.from_arrow(run.rows().table(["key"])["key"]))
     for name, origin in origins.items():
         artifact = next(made for made in run.artifacts if made.stage == stage_of(name))
@@ -174,7 +174,7 @@ def write_features(
         file = feature_file(name)
         files[file] = _written(target, file, functools.partial(_npy, rows, places, shape, dtype))
         checkpoint = artifact.recipe["settings"].get("checkpoint")
-        told[name] = {
+        described[name] = {
             "file": file,
             "dtype": str(dtype),
             "shape": shape,
@@ -182,7 +182,7 @@ def write_features(
             "checkpoint": checkpoint["content"] if isinstance(checkpoint, dict) else None,
             "digest": artifact.digest,
         }
-    return files, told
+    return files, described
 
 
 def _places(keys: pl.Series, rows: Rows) -> np.ndarray:

@@ -46,7 +46,7 @@ def show(out: str) -> dict[str, Any]:
                 "seconds": made.get("seconds"),
                 "bytes": sum(facts["size"] for facts in artifact.files().values()),
                 **({"cost": made["cost"]} if "cost" in made else {}),
-                **({"kept": _told_of(artifact.kept)} if artifact.kept else {}),
+                **({"kept": _kept_facts(artifact.kept)} if artifact.kept else {}),
             }
         )
         recipe = artifact.recipe
@@ -90,7 +90,7 @@ def kept_stages(out: str) -> dict[str, dict[str, Any]]:
     for name in load_run(store).stages:
         with contextlib.suppress(StoreError):
             if (artifact := load_artifact(store, name)) is not None and artifact.kept:
-                found[name] = _told_of(artifact.kept)
+                found[name] = _kept_facts(artifact.kept)
     return {**found, **_kept_within(store)}
 
 
@@ -104,7 +104,7 @@ def _kept_within(store: Store) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _told_of(kept: Mapping[str, Any]) -> dict[str, Any]:
+def _kept_facts(kept: Mapping[str, Any]) -> dict[str, Any]:
     """``kept`` without the definitions, of which there are hundreds."""
     return {name: value for name, value in kept.items() if name != "definitions"}
 

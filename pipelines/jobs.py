@@ -92,8 +92,8 @@ class Job:
         """References of code that is not built in, for the record: the pipeline, and by kind what the settings name."""
         entry = self.benchmark.entry
         own = [entry] if entry is not None and entry.origin != BUILT_IN else []
-        told = {f"{each.kind} {each.name}": each.origin or each.reference for each in (*own, *self.used)}
-        return {**({"pipeline": own[0].name} if own else {}), **told}
+        origins = {f"{each.kind} {each.name}": each.origin or each.reference for each in (*own, *self.used)}
+        return {**({"pipeline": own[0].name} if own else {}), **origins}
 
     def rounds(self) -> dict[str, Round]:
         """Annotation rounds: name -> round. Raises ``PlanError`` if two share a name."""
@@ -219,12 +219,20 @@ def allow(out: str) -> None:
 
 
 def record_of(out: str) -> RunRecord:
-    """``run.json`` of a run. Raises ``StoreError`` if it is missing or damaged."""
+    """``run.json`` of a run. Raises ``StoreError`` if it is missing or damaged.
+
+    >>> record_of("out").pipeline
+    'clear'
+    """
     return load_run(Store(out))
 
 
 def dataset_of(out: str) -> str:
-    """Location of the published dataset, "" if the run has published none."""
+    """Location of the published dataset, "" if the run has published none.
+
+    >>> dataset_of("out"), dataset_of("unfinished")
+    ('out/dataset', '')
+    """
     return posixpath.join(out, DATASET) if Store(out).exists(posixpath.join(DATASET, "dataset.json")) else ""
 
 

@@ -28,7 +28,11 @@ REGISTRIES = {
 
 
 def list_benchmarks() -> list[dict[str, Any]]:
-    """The benchmarks: ``name``, ``title``, ``configs`` (names of presets besides the published settings), ``origin``."""
+    """The benchmarks: ``name``, ``title``, ``configs`` (names of presets besides the published settings), ``origin``.
+
+    >>> [each["name"] for each in list_benchmarks() if "scaled" in each["configs"]]
+    ['kowl']
+    """
     rows: list[dict[str, Any]] = []
     for entry in BENCHMARKS.entries():
         configs = [] if entry.hidden else variants(entry.name)
@@ -41,6 +45,9 @@ def list_names(kind: str) -> list[dict[str, str]]:
 
     Raises:
         WrongUse: there is no such kind.
+
+    >>> [each["name"] for each in list_names("detectors")]
+    ['centerface']
     """
     if kind not in REGISTRIES:
         raise unknown("kind", kind, REGISTRIES)
@@ -58,7 +65,7 @@ def _of_papers(kind: str) -> Iterator[dict[str, str]]:
         from ..training.baselines import clear, iirc, vclimb
         from ..training.methods.registry import METHODS
 
-        for name, names in clear.groups().items():
+        for name, names in clear.method_groups().items():
             yield _row_of("clear", name, f"A group: {', '.join(names)}")
         rows = {"clear": clear.paper_methods()}
         of_iirc = {name: iirc.paper_settings(name, dataset="cifar100") for name in iirc.paper_methods()}
@@ -69,7 +76,7 @@ def _of_papers(kind: str) -> Iterator[dict[str, str]]:
         for benchmark, methods in rows.items():
             for name, (method, settings) in methods.items():
                 if name not in METHODS.builtin:
-                    yield _row_of(benchmark, name, _told(method, settings))
+                    yield _row_of(benchmark, name, _settings_text(method, settings))
         for name in vclimb.GROUPS:
             yield _row_of(
                 "vclimb", name, "A group: the rows of this table of the paper for the dataset and its number of tasks."
@@ -81,14 +88,14 @@ def _of_papers(kind: str) -> Iterator[dict[str, str]]:
 
         for name, (estimator, choices) in candidates().items():
             if name not in ESTIMATORS.builtin:
-                yield _row_of("two_camera", name, _told(estimator, choices))
+                yield _row_of("two_camera", name, _settings_text(estimator, choices))
 
 
 def _row_of(benchmark: str, name: str, summary: str) -> dict[str, str]:
     return {"name": name, "fits": f"the benchmark {benchmark}", "summary": summary, "origin": BUILT_IN}
 
 
-def _told(name: str, settings: Mapping[str, Any]) -> str:
+def _settings_text(name: str, settings: Mapping[str, Any]) -> str:
     return ", ".join([name, *(f"{key} = {value}" for key, value in settings.items())])
 
 

@@ -58,7 +58,7 @@ def _section(store: Store, artifact: Artifact, made: Mapping[str, Artifact], bef
         shown = [(name, [name, *sorted(groups[name] - {name})][:_MEMBERS]) for name in first]
         thumbs, _ = pictures_of(store, artifact, made, [key for _, keys in shown for key in keys])
         by_key = {thumb.caption: thumb for thumb in thumbs}
-        blocks.append(Text([_told(len(first), len(groups), bool(across))]))
+        blocks.append(Text([_caption(len(first), len(groups), bool(across))]))
         for name, keys in shown:
             title = name + (f" ({_several(splits, groups[name])})" if splits else "")
             title += f", {_MEMBERS} of {size[name]:,} rows" if size[name] > _MEMBERS else ""
@@ -66,7 +66,7 @@ def _section(store: Store, artifact: Artifact, made: Mapping[str, Artifact], bef
     return Section("Near-duplicates", blocks)
 
 
-def _told(shown: int, groups: int, leaks: bool) -> str:
+def _caption(shown: int, groups: int, leaks: bool) -> str:
     order = "those across splits first, then the largest" if leaks else "the largest first"
     return f"{'All' if shown == groups else f'{shown} of {groups:,}'} groups, {order}, named after their smallest key."
 

@@ -429,6 +429,11 @@ def qa_import(
     """Add the votes of result files to those of earlier imports. See ``curation.qa.imports.import_votes``.
 
     ``salt`` is stored in ``qa/salt`` of the run's folder by default. For ``round`` and errors see ``qa_export``.
+
+    >>> qa_import("shapes", ["answers.csv"])
+    Traceback (most recent call last):
+        ...
+    FileNotFoundError: answers.csv: no such file
     """
     from ..curation.qa.imports import import_votes, own_salt
 

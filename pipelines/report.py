@@ -50,6 +50,10 @@ class ReportedRun:
         out: local folder of the run.
         store: the folder as a store.
         made: its finished stages by name, in the order of the plan.
+
+    >>> run = ReportedRun.of("out")
+    >>> list(run.protocols), [line.label for line in run.protocols["iid"]]
+    (['iid', 'streaming'], ['nap-finetune'])
     """
 
     out: str

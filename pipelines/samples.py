@@ -162,10 +162,10 @@ def disputed(store: Store, asked: Round, made: Artifact, votes: pa.Table) -> lis
         made: the stage whose rows were asked about.
         votes: votes of the round.
     """
-    told = votes.select(["key", "form", "labels", "sensitive"]).to_pylist()
-    unseen = {row["key"] for row in told if row["sensitive"]}
+    vote_rows = votes.select(["key", "form", "labels", "sensitive"]).to_pylist()
+    unseen = {row["key"] for row in vote_rows if row["sensitive"]}
     answers: dict[str, Counter[str]] = defaultdict(Counter)
-    for row in told:
+    for row in vote_rows:
         if row["form"] == "labels" and row["key"] not in unseen:
             answers[row["key"]][" and ".join(row["labels"] or ()) or "none of the above"] += 1
     agreement = {key: max(each.values()) / each.total() for key, each in answers.items()}

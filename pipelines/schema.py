@@ -62,10 +62,10 @@ def _eased(node: Any) -> Any:
         found["anyOf"] = found.pop("oneOf")
     text = table.get("description")
     if isinstance(text, str) and "properties" in found:
-        summary, told = _described(text)
+        summary, meanings = _described(text)
         found["description"] = summary
-        for name in told.keys() & found["properties"].keys():
-            found["properties"][name] = {**found["properties"][name], "description": told[name]}
+        for name in meanings.keys() & found["properties"].keys():
+            found["properties"][name] = {**found["properties"][name], "description": meanings[name]}
     return found
 
 
@@ -77,7 +77,7 @@ def _plain(meaning: str) -> str:
 def _described(text: str) -> tuple[str, dict[str, str]]:
     """Split a docstring into the text before its list of attributes, and the meaning of each attribute."""
     summary, _, listed = text.partition("\n\nAttributes:\n")
-    told: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     for names, meaning in re.findall(r"^ {4}(\w+(?:, \w+)*): (.*(?:\n {8}.*)*)", listed, re.MULTILINE):
-        told |= dict.fromkeys(names.split(", "), _plain(meaning))
-    return " ".join(summary.split()), told
+        meanings |= dict.fromkeys(names.split(", "), _plain(meaning))
+    return " ".join(summary.split()), meanings

@@ -31,7 +31,7 @@ from ..training.models.backbone import check_backbone_net
 from ..training.models.picture_net import check_picture_net
 from ..training.models.registry import SampleKind, check_takes
 from .errors import WrongUse
-from .experiments import LOGGER, Training, rejected_training, told, training_name
+from .experiments import LOGGER, Training, rejected_training, training_name, training_text
 from .names import quoted, short
 from .torchrun import Leading
 from .tracking import Track, logging_to
@@ -110,11 +110,11 @@ def learn_stream(
         workers=workers,
     )
     here = present()
-    told_of = f"{told(training)}: "
+    prefix = f"{training_text(training)}: "
     try:
         taught = learner if here is None else Leading(learner, here, training)
         with logging_to(track, training_name(digest, training), training) as learner.watch:
-            yield from run_stream(taught, stream, folder=Path(folder), tell=lambda line: LOGGER.info("%s", told_of + line))
+            yield from run_stream(taught, stream, folder=Path(folder), tell=lambda line: LOGGER.info("%s", prefix + line))
     except ArithmeticError as error:
         yield rejected_training(columns(LABEL_SETS if stream.sets else ONE_LABEL), error)
 
@@ -260,27 +260,27 @@ def check_net(model: str, settings: Mapping[str, Any], samples: SampleKind) -> N
         check_picture_net(settings["backbone"], settings["head"], vectors=samples == "vectors")
 
 
-def _placed(told: str, method: tuple[str, str], places: Mapping[str, str]) -> str:
+def _placed(message: str, method: tuple[str, str], places: Mapping[str, str]) -> str:
     """An error message, prefixed with the place of the setting or the name of the method."""
     name, own = method[0], f"{method[1].rpartition(':')[2]}: "
     for part, begin in ("method", own), ("model", "model: "):
-        if told.startswith(begin):
-            rest = told.removeprefix(begin)
+        if message.startswith(begin):
+            rest = message.removeprefix(begin)
             joint = "." if part in places and re.match(r"\w+ (=|is missing)", rest) else ": "
             in_code = {"method": f"method_settings={{{name!r}: {{'NAME': ...}}}}", "model": "settings={'model': {'NAME': ...}}"}
             how = in_settings(places[part]) if part in places else f"in the call of stream_trainings: {in_code[part]}"
             return f"{places.get(part, name)}{joint}{with_remedy(rest, how)}"
-    return f"{name}: {told}"
+    return f"{name}: {message}"
 
 
-def with_remedy(told: str, how: str) -> str:
+def with_remedy(message: str, how: str) -> str:
     """An error message about settings; if one is missing, with how to give it, in which NAME is replaced by its name.
 
     >>> with_remedy("strength is missing: there are strength, online", in_settings("evaluation.settings.ewc"))
     'strength is missing: there are strength, online: give it with --set evaluation.settings.ewc.strength=..., or ...'
     """
-    found = re.match(r"(\w+) is missing", told)
-    return f"{told}: give it {how.replace('NAME', found[1])}" if found else told
+    found = re.match(r"(\w+) is missing", message)
+    return f"{message}: give it {how.replace('NAME', found[1])}" if found else message
 
 
 def in_settings(table: str) -> str:
@@ -289,7 +289,7 @@ def in_settings(table: str) -> str:
     return f"{option}in the file, as NAME = ... in [{table}]"
 
 
-def places_of(method: str) -> dict[str, str]:
+def setting_places(method: str) -> dict[str, str]:
     """``places`` of ``stream_training`` for settings under ``evaluation``."""
     return {"method": f"evaluation.method_settings.{quoted(method)}.method", "model": "evaluation.settings.model"}
 

@@ -89,20 +89,20 @@ def _follow(here: ranks.Ranks, trainings: Mapping[str, Training], digest: str, p
     learner: Any = None
     stream: Any = None
     while True:
-        told, content = here.hear()
-        if "end" in told:
+        command, content = here.hear()
+        if "end" in command:
             return
-        if "train" in told:
-            one = trainings[canonical(told["train"])]
+        if "train" in command:
+            one = trainings[canonical(command["train"])]
             settings = {name: plain(value) for name, value in one.learn.settings.items() if name not in ("folder", "track")}
             learner, stream = prepare(**{**settings, "training": one.facts(), "digest": digest})
-        elif "load" in told:
+        elif "load" in command:
             with tempfile.NamedTemporaryFile() as file:
                 file.write(content)
                 file.flush()
-                learner.load(Path(file.name), [each.train for each in stream.positions[: told["load"]]])
+                learner.load(Path(file.name), [each.train for each in stream.positions[: command["load"]]])
         else:
-            position = stream.positions[told["learn"]]
+            position = stream.positions[command["learn"]]
             try:
                 learner.learn(position.train, list(position.validate), classes=len(position.classes))
             except ArithmeticError:

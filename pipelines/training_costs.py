@@ -25,7 +25,7 @@ def training_costs(out: str, samples: int) -> dict[str, CostEstimate]:
             made = load_made(store, artifact.stage)
             if (cost := made.get("cost")) is None:
                 continue
-            # The parts of an interrupted run were not made again: extrapolate from the measured parts.
+            # The parts that an interrupted run left are reused: extrapolate from the measured parts.
             whole = artifact.rows_in / cost["rows"] if cost["rows"] else 1.0
             seconds = made["seconds"] * whole
             before = found.get(name) or CostEstimate(name, samples, 0, 0.0, 0.0, 0.0, 0, 0, samples, True)

@@ -84,7 +84,12 @@ _read: contextvars.ContextVar[dict[str, Any] | None] = contextvars.ContextVar("t
 
 @contextlib.contextmanager
 def reading_once() -> Iterator[None]:
-    """Within the block, a run's trainings are read only once, and once more after ``run_trainings``."""
+    """Within the block, a run's trainings are read only once, and once more after ``run_trainings``.
+
+    >>> with reading_once():
+    ...     len(current_trainings("out")), len(results("out")) > 0
+    (10, True)
+    """
     token = _read.set({})
     try:
         yield
@@ -93,7 +98,14 @@ def reading_once() -> Iterator[None]:
 
 
 def forget() -> None:
-    """Read trainings again from now on, even within ``reading_once``."""
+    """Read trainings again from now on, even within ``reading_once``.
+
+    >>> with reading_once():
+    ...     before = finished_trainings("out")
+    ...     forget()
+    ...     finished_trainings("out") is before
+    False
+    """
     (_read.get() or {}).clear()
 
 
@@ -106,9 +118,9 @@ def finished_trainings(out: str) -> list[Trained]:
     """
     known = _read.get()
     if known is None:
-        return list(_finished(out))
+        return list(_read_trainings(out))
     if out not in known:
-        known[out] = list(_finished(out))
+        known[out] = list(_read_trainings(out))
     return known[out]
 
 
@@ -118,12 +130,15 @@ def current_trainings(out: str, *, stale: bool = False) -> list[Trained]:
     Args:
         out: the run.
         stale: whether to include trainings that were made by earlier code.
+
+    >>> sorted({one.facts["protocol"] for one in current_trainings("out")})
+    ['iid', 'streaming']
     """
     datasets = _digests(out)
     return [one for one in finished_trainings(out) if one.dataset in datasets and (stale or not one.stale)]
 
 
-def _finished(out: str) -> Iterator[Trained]:
+def _read_trainings(out: str) -> Iterator[Trained]:
     store = Store(posixpath.join(out, FOLDER))
     if not store.exists("run.json"):
         return
@@ -264,6 +279,10 @@ def mean_scores(out: str, shown: Mapping[str, str]) -> dict[str, dict[str, Any]]
     Args:
         out: the run.
         shown: heading -> metric, or ``metric@split``. Metrics added by the user, which have no split, follow them.
+
+    >>> iid = mean_scores("out", {"accuracy": "acc"})["iid"]["nap-finetune"]
+    >>> iid["runs"], 0.5 < iid["mean"]["accuracy"] <= 1
+    (5, True)
     """
     found: dict[str, dict[str, Any]] = {}
     for line in lines(results(out)):
@@ -292,6 +311,9 @@ def stale_trainings(out: str) -> dict[str, str]:
     """Trainings that ``results`` excludes and that were not repeated yet: protocol and method -> reason.
 
     Rejected trainings, which have no results, are left out.
+
+    >>> stale_trainings("out")  # nothing changed since
+    {}
     """
     if not (datasets := _digests(out)):
         return {}
@@ -323,7 +345,11 @@ def kept_trainings(out: str) -> dict[str, str]:
 
 
 def skipped_trainings(out: str) -> dict[str, str]:
-    """Trainings that were skipped because they cannot learn from the published dataset: protocol and method -> reason."""
+    """Trainings that were skipped because they cannot learn from the published dataset: protocol and method -> reason.
+
+    >>> skipped_trainings("out")
+    {}
+    """
     store = Store(posixpath.join(out, FOLDER))
     return {
         f"{one.facts['protocol']} {one.facts['method']}": detail
@@ -334,6 +360,10 @@ def skipped_trainings(out: str) -> dict[str, str]:
 
 
 def reject_details(store: Store, learned: Artifact) -> list[tuple[str, str]]:
-    """Reason and detail of each reject of a training."""
+    """Reason and detail of each reject of a training.
+
+    >>> reject_details(Store("out/experiments"), current_trainings("out")[0].learned)
+    []
+    """
     tables = [store.read_parquet(name, ["reason", "detail"]) for name in learned.reject_files()]
     return [(row["reason"], row["detail"]) for table in tables for row in table.to_pylist()]

@@ -220,13 +220,45 @@ OF_EACH_BENCHMARK = {"DrawnSource", "Evaluation", "Facts", "FolderSource", "Samp
 """Classes that several benchmarks have, each its own, of one meaning: settings, facts, and rows of shards."""
 
 
-def test_no_class_has_the_name_of_another():
-    found: dict[str, list[str]] = {}
-    for file in FILES:
-        for node in tree_of((ROOT / file).read_text("utf-8")).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                found.setdefault(node.name, []).append(str(file))
-    assert {name: files for name, files in found.items() if len(files) > 1 and name not in OF_EACH_BENCHMARK} == {}
+def homonyms(sources: Mapping[Path, str]) -> dict[str, list[str]]:
+    """Public names of several classes, of a class and a type alias, or of aliases of different types, with their files.
+
+    An alias may be defined again in a room that may not import the first one, if it stands for the same type.
+    """
+    found: dict[str, dict[str, list[str]]] = {}
+    for file, source in sources.items():
+        for node in tree_of(source).body:
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, {})[f"class of {file}"] = [str(file)]
+            elif (
+                isinstance(node, ast.Assign)
+                and len(node.targets) == 1
+                and re.match(r"[A-Z]\w*[a-z]", ast.unparse(node.targets[0]))
+            ):
+                meanings = found.setdefault(ast.unparse(node.targets[0]), {})
+                meanings.setdefault(ast.unparse(node.value), []).append(str(file))
+    return {name: [file for files in each.values() for file in files] for name, each in found.items() if len(each) > 1}
+
+
+def test_no_class_or_type_alias_has_the_name_of_another():
+    found = homonyms({file: (ROOT / file).read_text("utf-8") for file in FILES})
+    public = {name: files for name, files in found.items() if not name.startswith("_") and name not in OF_EACH_BENCHMARK}
+    assert public == {}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "wrong"),
+    [
+        ("class Label: ...", "class Label: ...", True),
+        ("class Label: ...", "Label = int | str", True),
+        ("Label = int", "Label = int | str", True),
+        ("Label = NDArray[np.int64]", "Label = NDArray[np.int64]", False),
+        ("LABEL = 1", "LABEL = 2", False),
+        ("class Label: ...", "Labels = list[int]", False),
+    ],
+)
+def test_the_check_of_names_sees_each_form(first, second, wrong):
+    assert bool(homonyms({Path("curation/a.py"): first, Path("eval/b.py"): second})) is wrong
 
 
 def test_no_room_has_a_drawer_for_odds_and_ends():

@@ -54,6 +54,8 @@ EVERY_FUNCTION = [
     "datasets/kowl/tables",
     "datasets/reader/collate",
     "datasets/reader/dataset",
+    "datasets/reader/decode",
+    "datasets/reader/features",
     "datasets/reader/web",
     "datasets/skeleton/orders",
     "datasets/skeleton/splits",
@@ -68,6 +70,7 @@ EVERY_FUNCTION = [
     "curation/qa/options",
     "curation/rng",
     *("curation/stages/" + name for name in ("blur", "buckets", "choose", "dates", "detectors")),
+    "pipelines/training_results",
     *("curation/stages/" + name for name in ("exif", "images", "ranks", "reorder", "shortage")),
 ]
 """Modules whose public functions all have an example, beside the front door, built-in names, and what documents name."""
@@ -200,6 +203,10 @@ def documented(page: Path) -> Iterator[str]:
 
 def test_every_name_of_the_front_door_has_an_example() -> None:
     assert without_example({name: getattr(benchwright, name) for name in benchwright.__all__}) == []
+
+
+def test_every_command_of_the_api_has_an_example() -> None:
+    assert without_example({name: getattr(api, name) for name in api.__all__}) == []
 
 
 @pytest.mark.parametrize("name", EVERY_FUNCTION)

@@ -127,8 +127,8 @@ def _build(spec: OpenClip, tag: dict[str, Any], path: Path) -> Any:
     except OSError:
         raise
     except Exception as error:  # for a damaged file the readers may raise any exception, even StopIteration
-        told = one_line(error)
-        raise ValueError(f"checkpoint {path}: not the weights of {spec.model}, or damaged: {told}") from None
+        message = one_line(error)
+        raise ValueError(f"checkpoint {path}: not the weights of {spec.model}, or damaged: {message}") from None
 
 
 def _fetch(spec: OpenClip, tag: dict[str, Any]) -> str:

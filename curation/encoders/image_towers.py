@@ -90,9 +90,9 @@ def export(spec: OpenClip, model: Any, example: torch.Tensor, file: Path) -> Non
             warnings.simplefilter("ignore")  # that this exporter is deprecated, and that sizes are constants, as intended
             torch.onnx.export(Images(), (example,), str(file), opset_version=_OPSET, input_names=["pixels"], dynamo=False)
     except torch.onnx.errors.OnnxExporterError as error:
-        told = one_line(error)
+        message = one_line(error)
         rule = "not supported by encoder.backend = 'onnxruntime', use 'torch'"
-        raise ValueError(f"encoder {spec.model}: {rule}: {told}") from None
+        raise ValueError(f"encoder {spec.model}: {rule}: {message}") from None
     finally:
         model.visual.requires_grad_(False)
 

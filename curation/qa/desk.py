@@ -67,7 +67,7 @@ class Desk:
         self._secret = hashlib.blake2b(f"{salt}\0{asked.name}".encode(), digest_size=32).digest()
         self._place = {key: place for place, key in enumerate(self.keys)}
         self._ids = {key: self._keyed(f"{version}\0{key}") for key in (*self.keys, *self.gold)}
-        self._keys = {told: key for key, told in self._ids.items()}
+        self._keys = {shown_id: key for key, shown_id in self._ids.items()}
         self._orders: dict[str, NDArray[np.int64]] = {}
         self._draws: dict[str, NDArray[np.float64]] = {}
         self._later: dict[str, dict[str, None]] = {}
@@ -118,11 +118,11 @@ class Desk:
         """Id of an image in addresses, which does not reveal gold questions."""
         return self._ids[key]
 
-    def key_of(self, told: str) -> str:
+    def key_of(self, shown_id: str) -> str:
         """Key of the image with an id."""
-        if told not in self._keys:
+        if shown_id not in self._keys:
             raise NotPossible("this question is no longer open")
-        return self._keys[told]
+        return self._keys[shown_id]
 
     def ahead(self, name: str, count: int) -> list[str]:
         """The next questions of an annotator; postponed ones come last."""
@@ -259,14 +259,14 @@ class Desk:
         return ~self._voted_by(name) & (before < self.asked.workers - self._count)
 
     def _draw(self, name: str) -> NDArray[np.float64]:
-        return self._drawn(self._draws, "qa_seat", name)
+        return self._random_numbers(self._draws, "qa_seat", name)
 
     def _order(self, name: str) -> NDArray[np.int64]:
         if name not in self._orders:
-            self._orders[name] = np.argsort(self._drawn({}, "qa_order", name), kind="stable")
+            self._orders[name] = np.argsort(self._random_numbers({}, "qa_order", name), kind="stable")
         return self._orders[name]
 
-    def _drawn(self, kept: dict[str, NDArray[np.float64]], what: str, name: str) -> NDArray[np.float64]:
+    def _random_numbers(self, kept: dict[str, NDArray[np.float64]], what: str, name: str) -> NDArray[np.float64]:
         if name not in kept:
             kept[name] = uniform(self.asked.seed, what, (f"{name}\0{key}" for key in self.keys))
         return kept[name]

@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from ..bounded_reading import parse_json, read_stream
 from ..local_files import remove, replacing
-from ..records import TEMPORARY, naming
+from ..records import TEMPORARY, write_file
 from ..rng import uniform
 from ..rows import Blob, Reject
 from .options import LABELS_PROMPT, NONE_OF_THE_ABOVE, SENSITIVE_PROMPT, Option, check_options, check_text, classes_to_answers
@@ -356,6 +356,5 @@ def _json(value: Mapping[str, Any]) -> bytes:
 def _write(path: Path, data: bytes) -> str:
     """Write a file and return its SHA-256."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with naming(path):
-        path.write_bytes(data)
+    write_file(path, data)
     return hashlib.sha256(data).hexdigest()

@@ -29,7 +29,7 @@ HOW_TO_GET = (
 
 
 @dataclass(frozen=True)
-class Seen:
+class ImageRow:
     """A row with an image file."""
 
     key: str
@@ -59,7 +59,7 @@ class Blurred:
 
 
 def blur(
-    row: Seen,
+    row: ImageRow,
     *,
     detector: Detector,
     checkpoint: str = "",
@@ -88,7 +88,7 @@ def blur(
     >>> ramp = np.tile(np.arange(0, 64, dtype=np.uint8), (32, 1))
     >>> def middle(pixels):
     ...     return [(16, 8, 32, 24, 0.9)]
-    >>> found = blur(Seen("ramp", Blob(stored_png(ramp))), detector=middle, margin=0.25, cells=1)
+    >>> found = blur(ImageRow("ramp", Blob(stored_png(ramp))), detector=middle, margin=0.25, cells=1)
     >>> found.boxes, found.extension, sorted(set(decode_rgb(found.image.read())[12:20, 18:30, 0].flat))
     ([12, 4, 36, 28], 'jpg', [np.uint8(24)])
     """

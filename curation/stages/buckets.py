@@ -98,7 +98,7 @@ def assign_equal_count_buckets(
     ([2004, 2005, 2006, 2007, 2008], [0, 0, 0, 1, 1])
     """
     times, keep = _times(rows, by)
-    yield from _turned_away(rows, ~keep, "no_time", by)
+    yield from _rejected(rows, ~keep, "no_time", by)
     order = _order(times, keep)
     del times, keep
     bounds = divide(len(order), buckets)
@@ -131,7 +131,7 @@ def assign_buckets_by_limits(
     """
     starts, ends = checked_limits(limits)
     times, keep = _times(rows, by, only_times=True)
-    yield from _turned_away(rows, ~keep, "no_time", by)
+    yield from _rejected(rows, ~keep, "no_time", by)
 
     def number_of(some: np.ndarray) -> np.ndarray:
         number = np.searchsorted(starts, some, side="right") - 1
@@ -139,7 +139,7 @@ def assign_buckets_by_limits(
         return number
 
     outside, numbers, bounds = _counted(times, keep, number_of)
-    yield from _turned_away(rows, outside, "outside_every_bucket", by)
+    yield from _rejected(rows, outside, "outside_every_bucket", by)
     order = _order(times, keep & ~outside)
     del times, keep, outside
     yield from _tables(rows, order, bounds, numbers, scratch)
@@ -166,7 +166,7 @@ def assign_calendar_buckets(
     if period not in ("year", "month"):
         raise ValueError(f"period {period!r}: a calendar bucket is a year or a month")
     times, keep = _times(rows, by, only_times=True)
-    yield from _turned_away(rows, ~keep, "no_time", by)
+    yield from _rejected(rows, ~keep, "no_time", by)
     unit = "datetime64[Y]" if period == "year" else "datetime64[M]"
     _, numbers, bounds = _counted(times, keep, lambda some: some.view("datetime64[us]").astype(unit).astype(np.int64))
     order = _order(times, keep)
@@ -272,7 +272,7 @@ def _tables(
         yield table.drop_columns(["bucket"] if "bucket" in table.column_names else []).append_column("bucket", column)
 
 
-def _turned_away(rows: StoredRows, out: np.ndarray, reason: str, by: str) -> Iterator[Sifted]:
+def _rejected(rows: StoredRows, out: np.ndarray, reason: str, by: str) -> Iterator[Sifted]:
     if not out.any():
         return
     schema = rows.schema.remove_metadata()

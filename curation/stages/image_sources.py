@@ -273,8 +273,8 @@ def drop_duplicate_content(rows: Any) -> Iterable[Sifted]:
                 details[at] = f"same bytes as {first[digest]}"
             else:
                 first[digest] = table["key"][at].as_py()
-        told = pa.array(details, pa.string())
-        yield sift(table, {"duplicate_content": told.is_valid()}, detail=told)
+        detail_column = pa.array(details, pa.string())
+        yield sift(table, {"duplicate_content": detail_column.is_valid()}, detail=detail_column)
 
 
 def _digest_words(table: pa.Table) -> np.ndarray:

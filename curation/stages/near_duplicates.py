@@ -319,9 +319,9 @@ def _sifted(rows: Rows, links: _Links, rule: DuplicateRule) -> Iterator[Sifted]:
         within = links.rows[mine] - at
         place[within], alone[within], out[within] = mine, False, dropped[mine]
         at += table.num_rows
-        told = keys.take(pa.array(group[place], mask=alone)) if len(keys) else pa.nulls(len(place), pa.string())
+        named_after = keys.take(pa.array(group[place], mask=alone)) if len(keys) else pa.nulls(len(place), pa.string())
         nearest = pa.array(links.nearest[place] if len(keys) else np.zeros(len(place)), mask=alone)
-        table = with_column(with_column(table, "duplicate_group", told), "duplicate_similarity", nearest)
+        table = with_column(with_column(table, "duplicate_group", named_after), "duplicate_similarity", nearest)
         mine = mine[dropped[mine]]
         stays = keys.take(pa.array(kept[mine])).to_pylist()
         details = [f"{key}: similarity {near:.3f}" for key, near in zip(stays, links.nearest[mine].tolist(), strict=True)]

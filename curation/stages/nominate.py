@@ -53,10 +53,10 @@ def faiss_uses_gpu() -> bool:
         trial = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TRIAL_LIMIT_S, check=False)
         if trial.returncode == 0:
             return True
-        told = " ".join([f"exit code {trial.returncode}", *trial.stderr.strip()[-200:].splitlines()[-1:]])
+        reason = " ".join([f"exit code {trial.returncode}", *trial.stderr.strip()[-200:].splitlines()[-1:]])
     except subprocess.TimeoutExpired:
-        told = f"no answer within {_TRIAL_LIMIT_S} s"
-    _LOGGER.warning("faiss %s cannot search on this machine's GPU (%s): searching on the CPU", faiss.__version__, told)
+        reason = f"no answer within {_TRIAL_LIMIT_S} s"
+    _LOGGER.warning("faiss %s cannot search on this machine's GPU (%s): searching on the CPU", faiss.__version__, reason)
     return False
 
 

@@ -64,7 +64,7 @@ def _sorted_stretches(
         table = pa.concat_tables([schema.empty_table(), *(table for _, table in numbered)])
         yield table[_ROW].to_numpy()[pc.sort_indices(table, sort_keys=by).to_numpy()]
         return
-    borders = _borders(rows, names, schema, by)
+    borders = _boundaries(rows, names, schema, by)
     with tempfile.TemporaryFile(dir=scratch, buffering=1 << 20) as file:
         cuts = SpilledBatches(file, schema)
         for first, batch in ahead(in_batches(rows.batches(names), schema.remove(len(names)), 1 << 16)):
@@ -79,7 +79,7 @@ def _numbered(batch: pa.RecordBatch, first: int) -> pa.Table:
     return pa.Table.from_batches([batch]).append_column(_ROW, pa.array(np.arange(first, first + batch.num_rows)))
 
 
-def _borders(rows: StoredRows, names: list[str], schema: pa.Schema, by: list[tuple[str, str]]) -> pa.Table:
+def _boundaries(rows: StoredRows, names: list[str], schema: pa.Schema, by: list[tuple[str, str]]) -> pa.Table:
     """Rows that cut all of them into stretches of about ``HELD_ROWS // 4``, in order."""
     draw = np.random.default_rng(0)
     every = max(HELD_ROWS // 4 // _DRAWN, 1)

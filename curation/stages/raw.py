@@ -124,13 +124,13 @@ def _reject_of(error: BaseException, data: bytes) -> BaseException:
     if isinstance(error, rawpy.LibRawFileUnsupportedError):
         return Reject("not_raw", f"begins with {data[:16]!r}")
     if isinstance(error, rawpy.LibRawIOError):
-        return Reject("truncated", f"{len(data)} bytes: {_told(error)}")
+        return Reject("truncated", f"{len(data)} bytes: {_error_text(error)}")
     if isinstance(error, rawpy.LibRawError | ValueError | OverflowError):
-        return Reject("corrupt", _told(error))
+        return Reject("corrupt", _error_text(error))
     return error
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     text = error.args[0] if error.args else error
     return text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
 
@@ -150,8 +150,8 @@ def _bayer(raw: Any) -> Bayer:
         raise Reject("no_bayer", f"{visible.shape[1]}x{visible.shape[0]} pixels: smaller than one mosaic pattern")
     black = np.asarray(raw.black_level_per_channel, dtype=np.float64)[pattern]
     # LibRaw's own maximum is the highest value that the data can have; a camera may give its own, channel by channel.
-    told = raw.camera_white_level_per_channel
-    white = np.full((2, 2), float(raw.white_level)) if told is None else np.asarray(told, dtype=np.float64)[pattern]
+    levels = raw.camera_white_level_per_channel
+    white = np.full((2, 2), float(raw.white_level)) if levels is None else np.asarray(levels, dtype=np.float64)[pattern]
     white = np.where(white > 0, white, float(raw.white_level))
     if not (white > black).all():
         raise Reject("bad_levels", f"white {white.ravel().tolist()} is not above black {black.ravel().tolist()}")
@@ -251,7 +251,7 @@ def read_linear(
                 user_flip=0,
             )
         except rawpy.LibRawError as error:
-            raise Reject("corrupt", _told(error)) from None
+            raise Reject("corrupt", _error_text(error)) from None
     height, width = bayer.mosaic.shape
     over = np.empty((height, width), dtype=bool)
     for _, row, column in _sites(bayer.pattern):

@@ -254,15 +254,15 @@ def ffmpeg_frames(index: VideoIndex, wanted: Sequence[int], *, budget: CpuBudget
     """
     # The child process that calls this has only one thread, so that no lock is held when it forks.
     limited = functools.partial(limit_cpu, budget.left_s())
-    with tempfile.TemporaryFile() as told:
+    with tempfile.TemporaryFile() as errors:
         command = _ffmpeg_command(index, wanted, budget.limits)
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=told, preexec_fn=limited)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, preexec_fn=limited)
         try:
             yield from _received(cast("IO[bytes]", process.stdout), wanted, all_sent=len(_stretches(wanted)) > _FEW)
             code = process.wait()
             budget.left_s()
-            told.seek(max(0, told.tell() - 65536))
-            log = told.read().decode("utf-8", "replace")
+            errors.seek(max(0, errors.tell() - 65536))
+            log = errors.read().decode("utf-8", "replace")
         finally:
             process.kill()
             process.wait()

@@ -274,20 +274,20 @@ def _by_tables(
     """The same from the tables of an MP4 file; None if they are insufficient. The one packet demuxed is added to ``seen``."""
     from av.error import FFmpegError
 
-    told = read_samples(path, stream) if container.format.name == _MP4 and codec_of(stream) in _FORETOLD else None
-    if told is None:
+    tables = read_samples(path, stream) if container.format.name == _MP4 and codec_of(stream) in _FORETOLD else None
+    if tables is None:
         return None
     with contextlib.suppress(FFmpegError):
         seen.extend(islice(container.demux(stream), 1))
-    if not seen or seen[0].pts is None or (seen[0].dts, seen[0].size) != (told.dts[0], told.size[0]):
+    if not seen or seen[0].pts is None or (seen[0].dts, seen[0].size) != (tables.dts[0], tables.size[0]):
         return None
-    _check(seen[0], len(told.dts) - 1, budget)
-    pts = told.dts + told.delay
+    _check(seen[0], len(tables.dts) - 1, budget)
+    pts = tables.dts + tables.delay
     pts += seen[0].pts - pts[0]
-    found = _Packets(pts.tolist(), told.dts.tolist(), told.shown.tolist(), last_duration=told.last_duration)
+    found = _Packets(pts.tolist(), tables.dts.tolist(), tables.shown.tolist(), last_duration=tables.last_duration)
     looks = _Looks(stream)
     with open(path, "rb") as file:
-        looks.look_at_all(told, lambda begin, size: os.pread(file.fileno(), size, begin))
+        looks.look_at_all(tables, lambda begin, size: os.pread(file.fileno(), size, begin))
     found.look_into(looks)
     return found
 
@@ -327,17 +327,17 @@ class _Looks:
         except NalError as error:
             self._odd = f"packets: {error}"
 
-    def look_at_all(self, told: SampleTables, read: Callable[[int, int], bytes]) -> None:
+    def look_at_all(self, tables: SampleTables, read: Callable[[int, int], bytes]) -> None:
         """Read all packets; ``read(begin, size)`` returns bytes of the file."""
-        begins, sizes, keys = told.begin.tolist(), told.size.tolist(), told.key.tolist()
+        begins, sizes, keys = tables.begin.tolist(), tables.size.tolist(), tables.key.tolist()
         if self._codec == "hevc":
             for place, (begin, size, is_key) in enumerate(zip(begins, sizes, keys, strict=True)):
                 self.look(place, is_key, read(begin, size))
         elif self._avc is None:
-            self.keys = np.flatnonzero(told.key).tolist()
+            self.keys = np.flatnonzero(tables.key).tolist()
         else:
             heads = b"".join(read(begin, HEAD).ljust(HEAD) for begin in begins)
-            pictures, known = self._avc.pictures(np.frombuffer(heads, np.uint8).reshape(-1, HEAD), told.size)
+            pictures, known = self._avc.pictures(np.frombuffer(heads, np.uint8).reshape(-1, HEAD), tables.size)
             try:
                 for place in np.flatnonzero(~known).tolist():
                     packet = read(begins[place], sizes[place])

@@ -115,8 +115,8 @@ def _read(
         index = counted(index, budget=budget)
     try:
         return _sampled(index, budget, plan, settings, cut, encode)
-    except Miscounted as told:
-        raise Reject("corrupt", f"one decoder gives {index.n_frames} frames, another {told.n_frames}") from None
+    except Miscounted as error:
+        raise Reject("corrupt", f"one decoder gives {index.n_frames} frames, another {error.n_frames}") from None
 
 
 _kept: dict[tuple[Any, ...], VideoIndex] = {}
@@ -166,8 +166,8 @@ def _sampled(
     height = width = 0
     for place, frame in DECODERS[settings.decoder](index, sorted(set(places)), budget=budget):
         if orientation is None:
-            told = frame if settings.decoder == "pyav" else next(all_frames(index, budget=budget), None)
-            orientation = orientation_of(told) if told is not None else Orientation()
+            first_frame = frame if settings.decoder == "pyav" else next(all_frames(index, budget=budget), None)
+            orientation = orientation_of(first_frame) if first_frame is not None else Orientation()
         pixels = converter.rgb(frame, orientation)
         height, width = pixels.shape[:2]
         jpegs[place] = encode(pixels)

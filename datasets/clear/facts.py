@@ -108,9 +108,9 @@ def published_tables() -> tuple[PublishedTable, ...]:
 
 
 def _table(raw: Mapping[str, Any]) -> PublishedTable:
-    told = {name: " ".join(str(raw.get(name, "")).split()) for name in ("can_run", "was_run", "lacks", "note")}
+    notes = {name: " ".join(str(raw.get(name, "")).split()) for name in ("can_run", "was_run", "lacks", "note")}
     metrics = {protocol: tuple(names) for protocol, names in raw["metrics"].items()}
-    return PublishedTable(raw["name"], raw["network"], tuple(raw["features"]), metrics, **told, cells=tuple(_cells(raw)))
+    return PublishedTable(raw["name"], raw["network"], tuple(raw["features"]), metrics, **notes, cells=tuple(_cells(raw)))
 
 
 def _cells(raw: Mapping[str, Any]) -> Iterator[PublishedCell]:

@@ -72,7 +72,7 @@ def release_pieces(
         JSON: ``rows`` (the fields of ``Released``) and ``rejects`` (key, reason, detail). The reasons: ``bad_line``,
         ``unknown_class``, ``outside_folder``, ``bucket_differs`` and ``class_differs`` (the path and the list disagree),
         ``class_not_taken``, ``duplicate_id``, ``in_train_and_test``, ``in_no_split``, ``not_in_filelist``,
-        ``bad_metadata``, ``missing_file``, and for files that no list names those of ``release_lists.unnamed``.
+        ``bad_metadata``, ``missing_file``, and for files that no list names those of ``release_lists.unlisted_files``.
 
     Raises:
         ValueError: the folder is not a release, or a list is missing or broken; the message names the file.
@@ -98,7 +98,7 @@ def _listed(
     folder: Folder, images: bool, buckets: Sequence[int] | None, classes: Sequence[str] | None, test_share: float
 ) -> Iterator[tuple[dict[str, Any], int] | Rejected]:
     """Rows with the sizes of their files; and rejects."""
-    parts, files = release_lists.parts_of(folder), release_lists.files_of(folder)
+    parts, files = release_lists.release_parts(folder), release_lists.files_of(folder)
     names = {part.at: release_lists.buckets_of(part) for part in parts}
     known = sorted({number for each in names.values() for number in each})
     _check_known("buckets", buckets, known)
@@ -127,7 +127,7 @@ def _listed(
                 keys.add(row["key"])
                 yield row, size
     skipped = {each[number] for each in names.values() for number in each if number not in taken}
-    yield from release_lists.unnamed(files, parts, named, skipped)
+    yield from release_lists.unlisted_files(files, parts, named, skipped)
 
 
 def _check_known(setting: str, chosen: Sequence[Any] | None, known: Sequence[Any]) -> None:

@@ -69,7 +69,7 @@ def keep_with_vectors(
     return found
 
 
-def places_of(*, rows: Rows) -> Iterator[pa.Table]:
+def read_places(*, rows: Rows) -> Iterator[pa.Table]:
     """Source step: the places in their release of the rows of another stage, marked with ``rows_of``."""
     yield from rows.batches([field.name for field in dataclasses.fields(PlaceInRelease)])
 

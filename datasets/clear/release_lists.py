@@ -129,7 +129,7 @@ def read_text(folder: Folder, name: str) -> str | None:
         raise ValueError(f"{name}: byte {error.start} of it is not UTF-8") from None
 
 
-def parts_of(folder: Folder) -> list[Part]:
+def release_parts(folder: Folder) -> list[Part]:
     """The release itself, or its train and test parts.
 
     Raises:
@@ -149,8 +149,8 @@ def parts_of(folder: Folder) -> list[Part]:
 
 
 def class_names(root: str) -> tuple[str, ...]:
-    """Class names of a release in the order of the labels. Raises as ``parts_of`` does."""
-    return parts_of(open_folder(root))[0].names
+    """Class names of a release in the order of the labels. Raises as ``release_parts`` does."""
+    return release_parts(open_folder(root))[0].names
 
 
 def _class_names(folder: Folder, at: str) -> tuple[str, ...]:
@@ -283,7 +283,9 @@ def files_of(folder: Folder) -> dict[str, FolderEntry]:
     return {posixpath.join(at, entry.name): entry for at, entries in walk(folder) for entry in entries}
 
 
-def unnamed(files: Mapping[str, FolderEntry], parts: Sequence[Part], named: set[str], skipped: set[str]) -> Iterator[Rejected]:
+def unlisted_files(
+    files: Mapping[str, FolderEntry], parts: Sequence[Part], named: set[str], skipped: set[str]
+) -> Iterator[Rejected]:
     """A reject for every file that no list names, except for the files of the layout itself.
 
     Args:

@@ -80,8 +80,8 @@ class UnlabelledSample:
 
 def unlabelled_sample(row: UnlabelledSample) -> dict[str, Any]:
     """Members of a sample: the unchanged image, and its bucket and times as JSON."""
-    told = row_values(row, but=["extension", "image"])
+    labels = row_values(row, but=["extension", "image"])
     for name in ("date_taken", "date_uploaded"):
         time = getattr(row, name)
-        told[name] = time.isoformat(sep=" ") if time is not None else None
-    return {row.extension: row.image.read(), "json": told}
+        labels[name] = time.isoformat(sep=" ") if time is not None else None
+    return {row.extension: row.image.read(), "json": labels}

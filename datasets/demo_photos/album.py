@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ...curation.records import naming
+from ...curation.records import naming, write_file
 from ...curation.rng import rng
 
 LONGEST_SIDE_PX = 1000
@@ -170,12 +170,12 @@ def make_album(folder: str | Path, *, seed: int, photos: int = 960, first_year: 
         (root / "photos" / year).mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:  # all work without the interpreter lock
         pixels = dict(zip((source.name for source in catalogue), pool.map(_arrays, catalogue), strict=True))
-        for _ in pool.map(lambda shot: _put(root / "photos" / shot.file, _file_bytes(shot, pixels, seed)), shots):
+        for _ in pool.map(lambda shot: write_file(root / "photos" / shot.file, _file_bytes(shot, pixels, seed)), shots):
             pass
     _write_csv(root / "albums.csv", shots)
     # Last and atomic: an album whose record describes it is complete.
     record = root / "album.json.new"
-    _put(record, (json.dumps(_made_by(catalogue, seed, photos, first_year, years), indent=1) + "\n").encode())
+    write_file(record, (json.dumps(_made_by(catalogue, seed, photos, first_year, years), indent=1) + "\n").encode())
     record.replace(root / "album.json")
     return PhotoAlbum(root / "photos", root / "albums.csv", len(shots))
 
@@ -301,11 +301,6 @@ def _made_by(catalogue: list[Source], seed: int, photos: int, first_year: int, y
         "versions": {name: importlib.metadata.version(name) for name in packages},
         "sources": {source.name: {"true_class": source.true_class, "licence": source.licence} for source in catalogue},
     }
-
-
-def _put(path: Path, data: bytes) -> None:
-    with naming(path):
-        path.write_bytes(data)
 
 
 def _write_csv(path: Path, shots: list[Shot]) -> None:

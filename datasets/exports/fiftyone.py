@@ -53,8 +53,8 @@ def write_fiftyone(dataset: str, target: Store, *, progress: Callable[[str], Non
                 name = f"data/{row['key']}.{extension}"
                 if not target.holds(name, fact_of(members[extension])):
                     target.write(name, members[extension])
-                told = fields | {"filepath": name} | ({"frame": frame} if len(shown) > 1 else {})
-                stream.write(b"%s\n%s" % (b"," * bool(done), json.dumps(told, allow_nan=False).encode()))
+                document = fields | {"filepath": name} | ({"frame": frame} if len(shown) > 1 else {})
+                stream.write(b"%s\n%s" % (b"," * bool(done), json.dumps(document, allow_nan=False).encode()))
                 done.append(name)
         stream.write(b"\n]}\n")
     target.write_json(

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ...curation.part_writer import Hashing
-from ...curation.store import Store, told_of
+from ...curation.store import Store, remote_errors
 from .columns import Feature, MemberColumn, feature_of, member_columns
 from .published import PLACES, Published, cut
 
@@ -98,7 +98,7 @@ def make_repository(url: str) -> bool:
     found = re.match(r"hf://datasets/([^/@]+/[^/@]+)", url)
     if not found:
         raise ValueError(f"{url}: expected hf://datasets/OWNER/NAME")
-    with told_of(url):
+    with remote_errors(url):
         if HfApi().repo_exists(found[1], repo_type="dataset"):
             return False
         HfApi().create_repo(found[1], repo_type="dataset", private=True, exist_ok=True)

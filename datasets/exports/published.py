@@ -61,8 +61,8 @@ class Published:
             raise ValueError(f"{dataset}/dataset.json: {error}") from error
         index = DatasetIndex.open(dataset)
         index.check()
-        told = facts.get("configurations", [])
-        found = {each["name"]: {split["name"]: split["where"] for split in each["splits"]} for each in told}
+        configurations = facts.get("configurations", [])
+        found = {each["name"]: {split["name"]: split["where"] for split in each["splits"]} for each in configurations}
         labels = {name: list(names) for name, names in facts.get("labels", {}).items() if name in index.table.column_names}
         return cls(facts, index, found or {"default": {"train": {}}}, labels)
 

@@ -149,8 +149,8 @@ def _torchscript(backbone: Backbone, checkpoint: str, device: str) -> Any:
     except OSError:
         raise
     except Exception as error:  # a damaged file can make torch's reader raise anything
-        told = one_line(error)
-        raise ValueError(f"checkpoint {checkpoint} is not a TorchScript model: {told}") from None
+        message = one_line(error)
+        raise ValueError(f"checkpoint {checkpoint} is not a TorchScript model: {message}") from None
 
 
 def _state_dict(backbone: Backbone, checkpoint: str, device: str) -> Any:
@@ -175,8 +175,8 @@ def _state_dict(backbone: Backbone, checkpoint: str, device: str) -> Any:
     except OSError:
         raise
     except Exception as error:  # torch raises anything for tables of another form
-        told = " ".join(str(error).replace(checkpoint, "it", 1).split())[:200] or type(error).__name__
-        raise ValueError(f"checkpoint {checkpoint} has no weights of {backbone.model}: {told}") from None
+        message = one_line(error, None).replace(checkpoint, "it", 1)[:200]
+        raise ValueError(f"checkpoint {checkpoint} has no weights of {backbone.model}: {message}") from None
     if not backbone.classes:
         parent, _, name = backbone.head.rpartition(".")
         setattr(model.get_submodule(parent), name, torch.nn.Identity())
@@ -194,7 +194,7 @@ def _run(model: Any, backbone: Backbone, device: str, frames: Sequence[np.ndarra
         try:
             return model(given).float().flatten(1).mean(dim=0).cpu().numpy()
         except (AttributeError, IndexError, RuntimeError, TypeError) as error:  # also if the output is not a batch
-            told = " ".join(str(error).split())[-200:]
+            message = one_line(error, None)[-200:]
             raise ValueError(
-                f"backbone {backbone.kind} does not take {backbone.takes} of {tuple(given.shape)}: {told}"
+                f"backbone {backbone.kind} does not take {backbone.takes} of {tuple(given.shape)}: {message}"
             ) from None

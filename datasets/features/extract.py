@@ -163,8 +163,8 @@ def each_extracted(
         if vector.shape != (width,) or not np.isfinite(vector).all():
             raise ValueError(f"clip {row.key!r}: the backbone returned {vector.shape}, expected finite numbers ({width},)")
         drawn = {} if kind is None or kind in transforms else draw_parameters(cast(TransformKind, kind), seed, row.key, ranges)
-        told = json.dumps(drawn, sort_keys=True)
-        found.append(Extracted(row.key, row.role, row.increment, vector, kind or UNTRANSFORMED, told))
+        parameters = json.dumps(drawn, sort_keys=True)
+        found.append(Extracted(row.key, row.role, row.increment, vector, kind or UNTRANSFORMED, parameters))
     return found
 
 

@@ -91,8 +91,8 @@ def read_stored_features(
         Rows; rejects are ``bad_uid`` (an empty name, one that the pattern does not match, or one with a lone surrogate),
         ``not_numbers``, ``wrong_width``, ``not_finite`` (NaN, or beyond float32).
     """
-    told = json.loads(piece)
-    file, stretch = FeatureFile(**told["file"]), Stretch(**told["stretch"])
+    values = json.loads(piece)
+    file, stretch = FeatureFile(**values["file"]), Stretch(**values["stretch"])
     finds = None if uid_pattern is None else re.compile(uid_pattern)
     for number, (name, tensor) in enumerate(read_stretch(root, file, stretch, numbers=width)):
         key = f"{file.path}:{stretch.first + number}"
@@ -151,9 +151,9 @@ def attach_features(rows: Rows, *, features: Rows, uid: str = "key", column: str
             ],
             fields=list(ARRAY),
         )
-        told = asked.select(pl.when(pl.Series(absent)).then(pl.format("'{}'{}", "uid", pl.lit(stored))).otherwise("uid"))
+        details = asked.select(pl.when(pl.Series(absent)).then(pl.format("'{}'{}", "uid", pl.lit(stored))).otherwise("uid"))
         rules = {"no_feature": absent, "conflicting_features": conflicting}
-        yield sift(table.append_column(column, places), rules, detail=told.to_series().to_arrow())
+        yield sift(table.append_column(column, places), rules, detail=details.to_series().to_arrow())
 
 
 def _held(features: Rows) -> tuple[pl.DataFrame, pa.Array]:

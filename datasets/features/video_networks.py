@@ -70,8 +70,8 @@ def video_network(name: str, *, frames: int, side_px: int, checkpoint: str, seed
         try:
             load_weights(network.inner if name == _TIMESFORMER else network, name, (head,), checkpoint, rename=rename)
         except ValueError as error:
-            told = str(error).replace("encoder.model", "features.backbone.model, features.frames or features.side_px")
-            raise ValueError(told.replace("encoder.prefix", "a file of only the network")) from None
+            message = str(error).replace("encoder.model", "features.backbone.model, features.frames or features.side_px")
+            raise ValueError(message.replace("encoder.prefix", "a file of only the network")) from None
     return network
 
 

@@ -39,12 +39,12 @@ _MEANINGS = (
 
 def columns_of(configurations: Iterable[int]) -> dict[str, str]:
     """``COLUMNS`` and the columns of each configuration."""
-    told = {
+    meanings = {
         name: meaning.format(c=c)
         for c in configurations
         for name, meaning in zip(configuration_columns(c), _MEANINGS, strict=True)
     }
-    return COLUMNS | told
+    return COLUMNS | meanings
 
 
 @dataclass(frozen=True)

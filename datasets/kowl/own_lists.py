@@ -178,9 +178,9 @@ def read_table(piece: str, *, root: str, columns: ListColumns) -> Iterator[OwnLi
     Raises:
         ValueError: the file is not a table, or lacks a column that the settings name.
     """
-    told = json.loads(piece)
-    own = told.pop("columns")
-    file, names = TableFile(**told), columns if own is None else ListColumns(**own)
+    values = json.loads(piece)
+    own = values.pop("columns")
+    file, names = TableFile(**values), columns if own is None else ListColumns(**own)
     found = _rows(posixpath.join(root, file.path), file.path, names)
     rows = (_listed(f"{file.path}:{number}", row, file, names) for number, row in found)
     yield from bounded(rows, f"list {file.path!r}")

@@ -122,7 +122,7 @@ def draw_lists(*, drawing: Drawing, seed: int) -> Iterator[pa.Table]:
 
     Lists of the first two releases are sorted by label, as for Kinetics-400 and -600; lists of the third are not.
     """
-    space, samples = _Space(drawing), _drawn(drawing, seed)
+    space, samples = _Space(drawing), _draw_samples(drawing, seed)
     for age, release in enumerate(drawing.releases):
         names = pa.array([*space.names[age], None], pa.string())
         for place, split in enumerate(SPLITS):
@@ -150,7 +150,7 @@ def draw_lists(*, drawing: Drawing, seed: int) -> Iterator[pa.Table]:
 
 def draw_missing(*, drawing: Drawing, seed: int) -> Iterator[pa.Table]:
     """Source step: the clips whose video is missing, as ``kinetics.inventory.Held``."""
-    samples = _drawn(drawing, seed)
+    samples = _draw_samples(drawing, seed)
     gone = np.flatnonzero(samples.missing)
     yield pa.table(
         {
@@ -223,7 +223,7 @@ class _Samples:
     time_start: np.ndarray
 
 
-def _drawn(d: Drawing, seed: int) -> _Samples:
+def _draw_samples(d: Drawing, seed: int) -> _Samples:
     space = _Space(d)
     label, listed, missing = _arrivals(d, space, seed)
     _repeats(d, space, label, listed, missing, seed)

@@ -134,18 +134,18 @@ class Recordings(NamedTuple):
     tested: int
     shared: int
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """The numbers in one or two sentences."""
         if self.shared:
-            told = f"{self.shared:,} of {self.tested:,} val and test clips are of a recording that also has clips in train."
+            text = f"{self.shared:,} of {self.tested:,} val and test clips are of a recording that also has clips in train."
         elif self.unknown < self.clips:
-            told = f"No {'known ' if self.unknown else ''}recording is in both train and val or test."
+            text = f"No {'known ' if self.unknown else ''}recording is in both train and val or test."
         else:
-            told = "Whether train shares recordings with val and test is not known."
+            text = "Whether train shares recordings with val and test is not known."
         if not self.unknown:
-            return told
+            return text
         why = "their lists have neither times in a video nor a group"
-        return f"{told} Of {self.unknown:,} of {self.clips:,} clips the recording is unknown: {why} (source.columns.group)."
+        return f"{text} Of {self.unknown:,} of {self.clips:,} clips the recording is unknown: {why} (source.columns.group)."
 
 
 def recordings(samples: pa.Table, *, youtube: bool = True) -> Recordings:
@@ -162,7 +162,7 @@ def recordings(samples: pa.Table, *, youtube: bool = True) -> Recordings:
     >>> found = recordings(pa.table({"youtube_id": ids, "time_start": times, "role": ["train", "test", "train", "test"]}))
     >>> found
     Recordings(clips=4, unknown=2, tested=1, shared=1)
-    >>> print(found.told()[:76])
+    >>> print(found.summary()[:76])
     1 of 1 val and test clips are of a recording that also has clips in train. O
     """
     names = ["youtube_id", "time_start", "role", *(name for name in ("group",) if name in samples.column_names)]

@@ -152,7 +152,7 @@ def unify(
                 merged_before += samples.height
             found.add(samples.drop("rank").to_arrow(), samples["rank"].cast(pl.Int64).to_numpy())
         finish = functools.partial(
-            _finished,
+            _output_table,
             releases=releases,
             spellings=_spellings(used, releases, normalise),
             times=rows.schema.field("time_start").type,
@@ -166,7 +166,7 @@ def unify(
             )
 
 
-def _finished(table: pa.Table, releases: Sequence[str], spellings: Mapping[str, str], times: pa.DataType) -> pa.Table:
+def _output_table(table: pa.Table, releases: Sequence[str], spellings: Mapping[str, str], times: pa.DataType) -> pa.Table:
     """Samples with the columns of the output."""
     splits = [f"split_{release}" for release in releases]
     samples = pl.DataFrame(pl.from_arrow(table))

@@ -72,6 +72,11 @@ def decode_npy(data: bytes) -> np.ndarray:
 
     Raises:
         ValueError: not .npy, truncated, longer than its head says, or an array of objects.
+
+    >>> stream = io.BytesIO()
+    >>> np.save(stream, np.array([1, 2, 3]))
+    >>> decode_npy(stream.getvalue()).tolist()
+    [1, 2, 3]
     """
     length = 10 + int.from_bytes(data[8:10], "little") if data[6:7] == b"\x01" else 12 + int.from_bytes(data[8:12], "little")
     shape, fortran, dtype, start = _npy_head(data[: min(length, MAX_HEAD_BYTES)])
@@ -107,6 +112,13 @@ def decode_member(extension: str, data: bytes, decoders: Mapping[str, Callable[[
 
     Raises:
         ShardError: the decoder rejects the bytes.
+
+    >>> decode_member("txt", b"surfing", DECODERS, key="a", place="test-00000.tar")
+    'surfing'
+    >>> decode_member("json", b"{", DECODERS, key="a", place="test-00000.tar")
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.ustar.ShardError: test-00000.tar: member a.json of 1 bytes cannot be decoded: Expecting ...
     """
     decoder = decoders.get(extension) or decoders.get(extension.rpartition(".")[2])
     if decoder is None:

@@ -42,6 +42,10 @@ def read_features(
 
     Raises:
         ShardError: a shard is missing or broken, or a sample lacks the member or has it in another shape.
+
+    >>> values, table = read_features(DatasetIndex.open("out/dataset"))
+    >>> len(values) == len(table), values.dtype
+    (True, dtype('float32'))
     """
     index.check()
     files = ShardFiles(index.url)
@@ -85,7 +89,11 @@ def _member(span: Any, key: str, extension: str, place: str, base: int) -> np.nd
 
 
 def feature_file(name: str) -> str:
-    """Path of a feature set within its dataset; "" if the name is not valid."""
+    """Path of a feature set within its dataset; "" if the name is not valid.
+
+    >>> feature_file("clip"), feature_file("../clip")
+    ('features/clip.npy', '')
+    """
     return f"{FEATURES}/{name}.npy" if SNAKE_CASE.match(name) else ""
 
 
@@ -106,8 +114,8 @@ def feature_sets(dataset: str | Path) -> dict[str, dict[str, Any]]:
     if not fs.exists(path):
         raise FileNotFoundError(f"{dataset}: no dataset.json here")
     try:
-        told = json.loads(fs.cat_file(path)).get(FEATURES, {})
-        return {name: {**each, "shape": [int(side) for side in each["shape"]]} for name, each in told.items()}
+        record = json.loads(fs.cat_file(path)).get(FEATURES, {})
+        return {name: {**each, "shape": [int(side) for side in each["shape"]]} for name, each in record.items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ShardError(f"{dataset}/dataset.json is damaged: {one_line(error)}") from None
 
@@ -128,6 +136,11 @@ def open_features(dataset: DatasetIndex | str | Path, name: str) -> tuple[np.nda
     Raises:
         ValueError: the dataset has no such feature set.
         ShardError: the file is missing, or differs from ``dataset.json``; ``benchwright verify`` compares every byte.
+
+    >>> open_features("out/dataset", "clip")
+    Traceback (most recent call last):
+        ...
+    ValueError: out/dataset: no feature set 'clip': it has none; a table [features.clip] of the settings makes one
     """
     index = dataset if isinstance(dataset, DatasetIndex) else DatasetIndex.open(dataset)
     known = feature_sets(index.url)
@@ -143,28 +156,28 @@ def open_features(dataset: DatasetIndex | str | Path, name: str) -> tuple[np.nda
     return values[at], index.table
 
 
-def _mapped(url: str, file: str, told: dict[str, Any], total: int) -> np.ndarray:
+def _mapped(url: str, file: str, record: dict[str, Any], total: int) -> np.ndarray:
     """The values of all rows. A remote file is fetched into a temporary file that disappears when it is no longer mapped."""
     fs, root = url_to_fs(url)
     path, place = f"{root.rstrip('/')}/{file}", f"{url.rstrip('/')}/{file}"
     if not file or not fs.isfile(path):
         raise ShardError(f"{place}: the feature set is missing; dataset.json names it")
     if isinstance(fs, LocalFileSystem):
-        return _checked(path, place, told, total)
+        return _checked(path, place, record, total)
     with tempfile.NamedTemporaryFile(suffix=".npy") as fetched:
         fs.get_file(path, fetched.name)
-        return _checked(fetched.name, place, told, total)
+        return _checked(fetched.name, place, record, total)
 
 
-def _checked(path: str, place: str, told: dict[str, Any], total: int) -> np.ndarray:
+def _checked(path: str, place: str, record: dict[str, Any], total: int) -> np.ndarray:
     with open(path, "rb") as stream:
         try:
             shape, fortran, dtype, begin = read_npy_head(stream)
         except ValueError as error:
             raise ShardError(f"{place}: {error}") from None
-    if fortran or list(shape) != told["shape"] or str(dtype) != told.get("dtype") or dtype.kind != "f" or shape[0] != total:
+    if fortran or list(shape) != record["shape"] or str(dtype) != record.get("dtype") or dtype.kind != "f" or shape[0] != total:
         raise ShardError(
-            f"{place}: it is {dtype} {list(shape)}, where dataset.json has {told.get('dtype')} {told['shape']}, "
+            f"{place}: it is {dtype} {list(shape)}, where dataset.json has {record.get('dtype')} {record['shape']}, "
             f"and the index {total} rows"
         )
     size, wanted = Path(path).stat().st_size, begin + math.prod(shape) * dtype.itemsize

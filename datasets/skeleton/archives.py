@@ -56,11 +56,11 @@ def read_npz(
     known, file = Known.read(labels, pattern), posixpath.basename(path)
     if sequences is not None:
         stored = _objects(path, sequences)
-        told = [None] * len(stored) if classes is None else _objects(path, classes).tolist()
-        if len(told) != len(stored):
-            raise ValueError(f"{path}: {sequences} has {len(stored)} sequences, and {classes} {len(told)} classes")
+        class_names = [None] * len(stored) if classes is None else _objects(path, classes).tolist()
+        if len(class_names) != len(stored):
+            raise ValueError(f"{path}: {sequences} has {len(stored)} sequences, and {classes} {len(class_names)} classes")
         stem = posixpath.splitext(file)[0]
-        for number, (joints, label) in enumerate(zip(stored, told, strict=True)):
+        for number, (joints, label) in enumerate(zip(stored, class_names, strict=True)):
             yield _own(f"{stem}-{number:06d}", f"{file}#{number}", joints, label, names, known)
         return
     with open_arrays(path, by_rows=False) as arrays:

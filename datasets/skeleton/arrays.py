@@ -81,11 +81,11 @@ def list_arrays(
                 row = listed_by_name(sample.removesuffix(".skeleton"), place) or ListedSequence(
                     key_of(printable(sample)), place, ""
                 )
-                told = {field: str(value) for field in ("camera", "performer") if (value := getattr(row, field)) is not None}
+                filming = {field: str(value) for field in ("camera", "performer") if (value := getattr(row, field)) is not None}
                 try:
                     if isinstance(label, str):
                         raise Reject("bad_label", label)
-                    said = known.of(sample, {**told, "class": class_of(label, names), "side": side})
+                    said = known.of(sample, {**filming, "class": class_of(label, names), "side": side})
                 except Reject as error:
                     yield Rejected(place, error.reason, error.detail)
                     continue

@@ -73,9 +73,9 @@ class BodyRule:
                 raise ValueError(f"{name} is {value}: 1 to 100 are possible")
 
 
-Preset = Literal["st_gcn", "two_s_agcn", "ctr_gcn", "longest", "most_moving"]
+BodyPreset = Literal["st_gcn", "two_s_agcn", "ctr_gcn", "longest", "most_moving"]
 
-PRESETS: dict[Preset, BodyRule] = {
+PRESETS: dict[BodyPreset, BodyRule] = {
     "st_gcn": BodyRule("place", 2, "first", 2),
     "two_s_agcn": BodyRule("place", 4, "most_spread", 2),
     "ctr_gcn": BodyRule("identity", 100, "most_moving", 2, Noise(11, 0.8, 0.69754), True, True, True),

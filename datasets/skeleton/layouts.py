@@ -113,7 +113,7 @@ def layout_from_values(values: dict[str, Any]) -> Layout:
 
 
 @functools.cache
-def packaged() -> dict[str, Layout]:
+def built_in_layouts() -> dict[str, Layout]:
     """The layouts in ``layouts.toml`` by name."""
     return {
         name: layout_from_values({"name": name, **values}) for name, values in package_toml(__package__, "layouts.toml").items()

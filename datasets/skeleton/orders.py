@@ -59,7 +59,7 @@ def task_orders(tasks: int = 5, n: int | None = None, *, seed: int | None = None
         return np.asarray(list(itertools.permutations(range(tasks))), dtype=np.int64)
     if n < 1 or seed is None:
         raise ValueError(f"{n} orders, seed {seed}: at least the default one, and a seed to draw the others")
-    return np.concatenate([np.arange(tasks)[None], _drawn(tasks, n - 1, seed, "task_orders")])
+    return np.concatenate([np.arange(tasks)[None], _random_orders(tasks, n - 1, seed, "task_orders")])
 
 
 def class_orders(classes: int = 10, n: int = 100, *, seed: int) -> NDArray[np.int64]:
@@ -72,10 +72,10 @@ def class_orders(classes: int = 10, n: int = 100, *, seed: int) -> NDArray[np.in
     array([[0, 3, 1, 2],
            [2, 0, 3, 1]])
     """
-    return _drawn(classes, n, seed, "class_orders")
+    return _random_orders(classes, n, seed, "class_orders")
 
 
-def _drawn(items: int, n: int, seed: int, stage: str) -> NDArray[np.int64]:
+def _random_orders(items: int, n: int, seed: int, stage: str) -> NDArray[np.int64]:
     if items < 1 or n > math.factorial(min(items, 20)) - 1:
         raise ValueError(
             f"{n} orders of {items} beside the default one: there are {math.factorial(min(max(items, 1), 20)) - 1}"

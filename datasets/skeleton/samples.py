@@ -69,5 +69,5 @@ class CompletedSampled(Sampled):
 
 def completed_sample(row: CompletedSampled, *, layout: Layout) -> dict[str, Any]:
     """Members of a sample: the tensor, the confidences, (T, V, M), and JSON with its labels and its layout."""
-    told = {**row_values(row, but=["x", "confidence"]), "layout": layout.as_values()}
-    return {TENSOR: row.x, CONFIDENCE: row.confidence, "json": told}
+    labels = {**row_values(row, but=["x", "confidence"]), "layout": layout.as_values()}
+    return {TENSOR: row.x, CONFIDENCE: row.confidence, "json": labels}

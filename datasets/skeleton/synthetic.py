@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...curation.rng import rng
-from .layouts import Layout, packaged
+from .layouts import Layout, built_in_layouts
 from .rows import InFile, ListedSequence, TensorRow, sequence_of
 from .tensors import TensorForm, tensor_row
 
@@ -129,7 +129,7 @@ def _rotations(axis: NDArray[np.float64], angle: NDArray[np.float64]) -> NDArray
 @functools.cache
 def _limbs() -> dict[int, NDArray[np.int64]]:
     """Joint -> the joints beyond it, away from the hips."""
-    parents = packaged()[LAYOUT].parents()
+    parents = built_in_layouts()[LAYOUT].parents()
     parents[[0, 1, 2]] = [0, 0, 1]  # the trunk is fixed at the hips, not at the shoulders, the layout's centre
     limbs: dict[int, list[int]] = {joint: [] for joint in range(len(parents))}
     for joint in limbs:

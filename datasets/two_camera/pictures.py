@@ -256,11 +256,11 @@ def photograph(
     if chart == "found":
         places = [find_chart(picture_1), find_chart(picture_2)]
     else:
-        told = (row.chart_1, row.chart_2) if chart == "listed" else (corners_1, corners_2)
-        if told[0] is None:
+        stated = (row.chart_1, row.chart_2) if chart == "listed" else (corners_1, corners_2)
+        if stated[0] is None:
             raise Reject("no_chart_listed", f"chart = {chart!r}, and no corners are given")
-        first = np.reshape(told[0], (4, 2)).astype(np.float64)
-        second = mapped(first, np.linalg.inv(homography)) if told[1] is None else np.reshape(told[1], (4, 2))
+        first = np.reshape(stated[0], (4, 2)).astype(np.float64)
+        second = mapped(first, np.linalg.inv(homography)) if stated[1] is None else np.reshape(stated[1], (4, 2))
         places = [first, second]
     patches = [measure_patches(picture, corners) for picture, corners in zip((picture_1, picture_2), places, strict=True)]
     if (spread := _grey_spread(patches)) > MAX_CHART_SPREAD:

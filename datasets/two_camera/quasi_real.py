@@ -197,8 +197,8 @@ def simulate(row: MatchToRead, *, root: str, factor: int, saturated: float, ligh
     picture = read_png(read_within(root, row.file_1), black=row.black_1, white=row.white_1, saturated=saturated)
     beside = read_png(read_within(root, row.file_2), black=row.black_2, white=row.white_2, saturated=saturated)
     places = [
-        find_chart(one) if told is None else np.reshape(told, (4, 2))
-        for one, told in ((picture, row.chart_1), (beside, row.chart_2))
+        find_chart(one) if stated is None else np.reshape(stated, (4, 2))
+        for one, stated in ((picture, row.chart_1), (beside, row.chart_2))
     ]
     patches = [measure_patches(one, corners) for one, corners in zip((picture, beside), places, strict=True)]
     usable = ~(patches[0].saturated | patches[1].saturated)

@@ -182,10 +182,10 @@ def measure_drawn(table: pa.Table, *, preset: TransformPreset, max_condition: fl
         table = with_column(table, f"condition_{number}", pa.array(condition.astype(np.float32).astype(np.float64)))
     worst = np.maximum(there.condition, back.condition)
     singular = ~(worst <= max_condition)
-    told: list[str | None] = [None] * len(worst)
+    details: list[str | None] = [None] * len(worst)
     for row in np.flatnonzero(singular):
-        told[row] = f"condition {worst[row]:.3g} of the colours, limit {max_condition:g}"
-    return sift(table, {"singular": singular}, detail=pa.array(told, pa.string()))
+        details[row] = f"condition {worst[row]:.3g} of the colours, limit {max_condition:g}"
+    return sift(table, {"singular": singular}, detail=pa.array(details, pa.string()))
 
 
 _EMPTY = np.empty((0, 3, 3))

@@ -364,23 +364,23 @@ def check_roles(rows: Rows, *, split: Rows, roles: Sequence[str], on_lost_role: 
     ValueError: class 'surfing' lost all its clips with role 'test' (1): give the videos ...
     """
     if never := _without(split, dict.fromkeys([roles[0], roles[-1]])):
-        told = _few(never, "; ")
+        text = _few(never, "; ")
         if on_lost_role == "error":
             raise ValueError(
-                f"{told}: training needs every class in both roles. Give more clips, change how roles are given (split.roles, "
+                f"{text}: training needs every class in both roles. Give more clips, change how roles are given (split.roles, "
                 "split.train_share, split.val_share), leave the class out (split.classes names those that are used), or write "
                 'shards that nothing can be trained on with split.on_lost_role="keep"'
             )
-        _LOGGER.warning("%s; training will stop there", told)
+        _LOGGER.warning("%s; training will stop there", text)
     lost = lost_roles(split, rows)
     needed = [one for one in lost if one[1] in roles]
     if needed and on_lost_role == "error":
         raise ValueError(
-            f"{_told(needed)}: give the videos that are missing or broken (`benchwright rejects OUT` lists them), or go on "
+            f"{_losses(needed)}: give the videos that are missing or broken (`benchwright rejects OUT` lists them), or go on "
             'without them with split.on_lost_role="keep"'
         )
     if lost:
-        _LOGGER.warning("%s; the run continues without them", _told(lost))
+        _LOGGER.warning("%s; the run continues without them", _losses(lost))
     for task, lacking in _tasks_without(rows, roles):
         _LOGGER.warning(
             "task %d has no clip with role %s, which evaluation.roles names: training will stop there. Change "
@@ -432,7 +432,7 @@ def tell_lost_roles(before: Rows, after: Rows) -> None:
     >>> logging.getLogger("benchwright").removeHandler(shown)
     """
     if lost := lost_roles(before, after):
-        _LOGGER.warning("their frames cannot be decoded: %s; the run continues without them", _told(lost))
+        _LOGGER.warning("their frames cannot be decoded: %s; the run continues without them", _losses(lost))
 
 
 def lost_roles(split: Rows, left: Rows) -> list[tuple[str, str, int]]:
@@ -448,14 +448,14 @@ def lost_roles(split: Rows, left: Rows) -> list[tuple[str, str, int]]:
     return had.join(_counted(left), on=pair, how="anti").sort(pair).rows()
 
 
-def _told(lost: Sequence[tuple[str, str, int]]) -> str:
+def _losses(lost: Sequence[tuple[str, str, int]]) -> str:
     lines = [f"class {label!r} lost all its clips with role {role!r} ({count})" for label, role, count in lost]
     return _few(lines, ", ")
 
 
-def _few(told: Sequence[str], between: str) -> str:
-    more = [f"and {len(told) - _AT_MOST} more"] if len(told) > _AT_MOST else []
-    return between.join([*told[:_AT_MOST], *more])
+def _few(texts: Sequence[str], between: str) -> str:
+    more = [f"and {len(texts) - _AT_MOST} more"] if len(texts) > _AT_MOST else []
+    return between.join([*texts[:_AT_MOST], *more])
 
 
 def _tasks_without(clips: Rows, roles: Sequence[str]) -> list[tuple[int, list[str]]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...curation.records import naming
+from ...curation.records import write_file
 from ...curation.rng import rng
 from ...curation.rows import Blob
 from ...curation.video.frame_plans import FramePlan
@@ -111,15 +111,10 @@ class ProbedDrawn(ProbedClip):
     content: Blob
 
 
-def _put(path: Path, data: bytes) -> None:
-    with naming(path):
-        path.write_bytes(data)
-
-
 def probe_drawn(row: DrawnPart, *, plan: FramePlan | None) -> ProbedDrawn:
     """Step: ``curation.video.frames.probe_clip`` for a payload."""
     with tempfile.TemporaryDirectory() as folder:
-        _put(Path(folder, row.video), row.content.read())
+        write_file(Path(folder, row.video), row.content.read())
         probed = probe_clip(Clip(row.key, row.video, row.t_start, row.t_end), root=folder, plan=plan)
     return ProbedDrawn(**vars(probed), content=row.content)
 
@@ -127,5 +122,5 @@ def probe_drawn(row: DrawnPart, *, plan: FramePlan | None) -> ProbedDrawn:
 def sample_drawn(row: DrawnPart, *, plan: FramePlan, settings: FrameSettings) -> SampledClip:
     """Step: ``curation.video.frames.sample_frames`` of a payload."""
     with tempfile.TemporaryDirectory() as folder:
-        _put(Path(folder, row.video), row.content.read())
+        write_file(Path(folder, row.video), row.content.read())
         return sample_frames(Clip(row.key, row.video, row.t_start, row.t_end), root=folder, plan=plan, settings=settings)

@@ -22,7 +22,7 @@ from ..metrics.order_sensitivity import (
 from ..results import Value, measured
 from .predictions import Predictions, asked, orders_of
 
-Key = tuple[int, str, int]
+ScoreKey = tuple[int, str, int]
 """Repeat, kind of order, and number of the order."""
 
 
@@ -135,11 +135,11 @@ def values_of(found: Sequence[OrderPredictions], *, together: bool) -> Iterator[
     for one, measures in zip(found, measures_of, strict=True):
         matrix, held = one.matrix(), [(each.memory_samples, each.memory_parts) for each in one.positions]
         for k, row in enumerate(one.class_accuracy("test"), start=1):
-            told = functools.partial(measured, position=k, split="test", memory=held[k - 1], order=one.order)
+            measure = functools.partial(measured, position=k, split="test", memory=held[k - 1], order=one.order)
             for label, value in zip(one.classes, row, strict=False):
-                yield told("class_accuracy", value, tested=label)
+                yield measure("class_accuracy", value, tested=label)
             for task, value in zip(one.tasks[:k], matrix[k - 1], strict=False):
-                yield told("accuracy", float(value), tested="+".join(map(str, sorted(task))))
+                yield measure("accuracy", float(value), tested="+".join(map(str, sorted(task))))
         for (metric, split), value in measures.items():
             yield measured(metric, value, position=len(one.tasks), split=split, memory=held[-1], order=one.order)
     if found and together:
@@ -150,7 +150,7 @@ def values_of(found: Sequence[OrderPredictions], *, together: bool) -> Iterator[
 # --------------------------------------------------------------------------------------------------------- differences
 
 
-def differences(final: Mapping[Key, Mapping[str, float]]) -> tuple[list[str], OrderDifference] | None:
+def differences(final: Mapping[ScoreKey, Mapping[str, float]]) -> tuple[list[str], OrderDifference] | None:
     """OPD of one method over all orders, from the repeats that have every order; None if no repeat has.
 
     Args:

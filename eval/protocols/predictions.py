@@ -13,10 +13,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...curation.stage_rows import Rows
-from ..metrics.confusion import EMPTY, Confusion
+from ..metrics.confusion import EMPTY, Confusion, Labels
 from ..metrics.label_sets import Overlaps, label_sets, overlaps
-
-Labels = NDArray[np.int64]
 
 ONE_LABEL = pa.int32()
 LABEL_SETS = pa.list_(pa.int32())

@@ -12,12 +12,12 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
+from ...curation.package_data import package_text
 from ...curation.rows import visible
 from .blocks import Album, Block, Cell, CellValue, Details, Heats, Report, Switch, Table, Thumb, value_of
 from .figure_csv import table_files
@@ -43,7 +43,7 @@ def render(report: Report, tables: str = "") -> str:
     most = _most_choices(block for section in report.sections for block in section.blocks)
     files_of = table_files(report, tables) if tables else {}
     return filled(
-        page_part("report.html"),
+        package_text(__package__, "report.html"),
         file_of=lambda figure: files_of.get(id(figure), ""),
         report=report,
         sections=list(zip(_anchors(report), report.sections, strict=True)),
@@ -51,14 +51,9 @@ def render(report: Report, tables: str = "") -> str:
     )
 
 
-def page_part(name: str) -> str:
-    """Text of a file of this package."""
-    return (files(__package__ or "") / name).read_text(encoding="utf-8")
-
-
 def style(most: int) -> Markup:
     """The style sheet of a page; ``most`` is the largest number of options in any of its choices."""
-    return Markup("\n".join([page_part("report.css"), page_style(), _choices(most)]))  # all trusted
+    return Markup("\n".join([package_text(__package__, "report.css"), page_style(), _choices(most)]))  # all trusted
 
 
 def filled(template: str, **values: Any) -> str:
@@ -89,7 +84,7 @@ def _compiled(template: str) -> Template:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_finalized
     )
-    return environment.from_string(page_part("blocks.html") + template)
+    return environment.from_string(package_text(__package__, "blocks.html") + template)
 
 
 def _choices(most: int) -> str:

@@ -21,7 +21,7 @@ from ...datasets.clear.splits import SEEDS
 from ...datasets.reader.features import feature_sets
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.domain_incremental import measure_domains, measure_offline
-from ...training.baselines.clear import expanded, groups, paper_methods, paper_settings
+from ...training.baselines.clear import expanded, method_groups, paper_methods, paper_settings
 from ...training.data.pictures import picture_view
 from ...training.methods.registry import METHODS
 from ...training.models.backbone import HUB, check_hub_weights, hub_weights
@@ -51,8 +51,8 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
     Args:
         config: settings of the run.
         out: the run.
-        methods: names in ``training.baselines.clear``'s ``paper_methods`` and ``groups``, names of any method of the registry,
-            or references; by default those of the settings.
+        methods: names in ``training.baselines.clear``'s ``paper_methods`` and ``method_groups``, names of any method of the
+            registry, or references; by default those of the settings.
         protocols: ``iid`` and ``streaming``, both by default; ``offline`` for the method ``joint``; ``pretrain`` alone: see
             ``pretrainings``.
 
@@ -149,9 +149,9 @@ def _features(config: ClearConfig, out: str) -> dict[str, Any]:
     name = _learned(config)
     if name in (EMBEDDING, PIXELS):
         return {"features": name}
-    if (told := feature_sets(posixpath.join(out, DATASET)).get(name)) is None:
+    if (described := feature_sets(posixpath.join(out, DATASET)).get(name)) is None:
         raise WrongUse(f"baselines.features = {name!r}: {out} has no features of this name yet: run it again first")
-    return {"features": name, "features_digest": told["digest"]}
+    return {"features": name, "features_digest": described["digest"]}
 
 
 def _pairs(protocols: Sequence[str], names: Sequence[str], *, named: bool, chosen: bool) -> list[tuple[str, str]]:
@@ -218,7 +218,7 @@ def _baseline(config: ClearConfig, protocol: str, name: str, weights: str | None
 def _method(config: ClearConfig, name: str) -> tuple[str, dict[str, Any]]:
     """Reference and settings of a method."""
     own, settings = paper_methods(config.baselines.preset).get(name, (name, {}))
-    reference = reference_of(METHODS, own, [*groups(), *paper_methods(), *METHODS.builtin])
+    reference = reference_of(METHODS, own, [*method_groups(), *paper_methods(), *METHODS.builtin])
     return reference, {**settings, **settings_for(name, config.baselines.method_settings, {}, METHODS.present)}
 
 

@@ -288,4 +288,4 @@ def _check_section(name: str, section: Any, source: Any) -> None:
     elif name == "choice" and isinstance(source, LabelledSource) and section.method != "random":
         message = "source.kind = 'labelled' has no scores: only choice.method = 'random' works"
     if message:
-        raise PydanticCustomError("refused", "{told}", {"told": message})
+        raise PydanticCustomError("refused", "{message}", {"message": message})

@@ -36,7 +36,7 @@ def features_of(line: Line, config: ClearConfig) -> str:
     return paper_name(str(line.settings.get("features", EMBEDDING)), config)
 
 
-def told_features(name: str) -> str:
+def features_name(name: str) -> str:
     """The paper's name of a set of features, or our own name."""
     return FEATURES.get(name, name)
 
@@ -64,7 +64,7 @@ def has_published_counts(table: pa.Table) -> bool:
     return splits and found == dict.fromkeys(places, facts().choice.per_class)
 
 
-def told_digests(run: ReportedRun, config: ClearConfig, table: pa.Table) -> list[Block]:
+def digest_notes(run: ReportedRun, config: ClearConfig, table: pa.Table) -> list[Block]:
     """For a release with the published counts: its digests, and how to use them if it is the authors' archive."""
     s, shards = config.source, run.made.get("shards")
     if not isinstance(s, ReleaseSource) or shards is None or not has_published_counts(table):
@@ -92,7 +92,7 @@ def why_not_its_settings(line: Line, features: str) -> str:
         return "the method is not in the paper's tables"
     network = network_of(line)
     if not any(table.network == network and features in table.features for table in published_tables()):
-        return f"the paper has no figures of {network} on {told_features(features)}"
+        return f"the paper has no figures of {network} on {features_name(features)}"
     return told_changes(line, _settings(line, network, features), apart=_features_in(line))
 
 
@@ -105,7 +105,7 @@ def why_not_the_papers_offline(line: Line) -> str:
     """Why a training on all buckets at once differs from the paper's; "" if it does not."""
     features = str(line.settings.get("features", EMBEDDING))
     if (network_of(line), features) != (OFFLINE.network, PIXELS):
-        return f"the paper has a figure of {OFFLINE.network} on {told_features(PIXELS)}"
+        return f"the paper has a figure of {OFFLINE.network} on {features_name(PIXELS)}"
     return told_changes(line, _settings(line, OFFLINE.network, PIXELS), apart=_features_in(line))
 
 
@@ -113,9 +113,9 @@ def why_not_its_features(line: Line, features: str, known: Mapping[str, str]) ->
     """Why a training differs from the paper's in features; pixels and retrieval vectors are covered by the shards' digest."""
     digest = known.get(features)
     if digest == "":
-        return f"no digest of the paper's {told_features(features)} features is known"
+        return f"no digest of the paper's {features_name(features)} features is known"
     recorded = [line.settings[name] for name in _features_in(line)]
-    return "" if digest is None or digest in recorded else f"the {told_features(features)} features are not those of the paper"
+    return "" if digest is None or digest in recorded else f"the {features_name(features)} features are not those of the paper"
 
 
 def _settings(line: Line, network: str, features: str) -> list[Mapping[str, Any]]:
@@ -196,7 +196,7 @@ def coverage_table(lines: Sequence[tuple[Line, str]], data: str, known: Mapping[
     for table in published_tables():
         places = [(cell.protocol, cell.network, cell.features, cell.row) for cell in table.cells]
         counts = [len(places), *(sum(place in found for place in places) for found in (there, fair))]
-        features = ", ".join(map(told_features, table.features))
+        features = ", ".join(map(features_name, table.features))
         rows.append(
             [table.name.replace(" ", "\u00a0"), " and ".join(table.metrics), table.network, features, *counts, table.lacks]
         )

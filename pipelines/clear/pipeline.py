@@ -37,7 +37,7 @@ from ...datasets.clear.facts import published_limits
 from ...datasets.clear.labelled import LabelledImage, label_rows
 from ...datasets.clear.read_release import Released, ReleasedImage, release_pieces
 from ...datasets.clear.rejects import keep_labelled_buckets, keep_taken_before_upload
-from ...datasets.clear.release_features import keep_with_vectors, places_of, read_vectors
+from ...datasets.clear.release_features import keep_with_vectors, read_places, read_vectors
 from ...datasets.clear.release_lists import ELSEWHERE, PlaceInRelease
 from ...datasets.clear.samples import place, sample, sample_both, sample_image, sample_labels
 from ...datasets.clear.splits import IidSplits, Streamed, assign_iid_splits, order_stream
@@ -118,7 +118,7 @@ def _released(c: ClearConfig, s: ReleaseSource) -> Flow:
 
 def _with_released(flow: Flow, c: ClearConfig, s: ReleaseSource) -> Flow:
     """The plan with a stage for each feature set of the release; its last stage stays the last."""
-    places = source("listed_images", step(places_of, rows=rows_of("placed")), gives=PlaceInRelease, may_be_empty=True)
+    places = source("listed_images", step(read_places, rows=rows_of("placed")), gives=PlaceInRelease, may_be_empty=True)
     branches: list[Flow] = []
     for name in s.features:
         read = step(read_vectors, root=where(s.root), features=name)

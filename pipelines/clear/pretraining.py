@@ -20,7 +20,7 @@ from ...eval.results import Value, measured
 from ...training.moco.settings import moco_presets, moco_settings
 from ...training.models.resnet import RESNETS
 from ..errors import WrongUse, unknown
-from ..experiments import LOGGER, Leaves, Training, rejected_training, told
+from ..experiments import LOGGER, Leaves, Training, rejected_training, training_text
 from ..training_results import dataset_digest
 from .config import ClearConfig
 from .unlabelled import CHOSEN, PRETRAIN, SHARDS
@@ -152,7 +152,7 @@ def learn_moco(
             pictures,
             Checkpoint(Path(folder)),
             checkpoint_s=checkpoint_s,
-            tell=lambda line: LOGGER.info("%s: %s", told(training), line),
+            tell=lambda line: LOGGER.info("%s: %s", training_text(training), line),
         )
     except ArithmeticError as error:
         yield rejected_training(schema_of(Pretrained), error)

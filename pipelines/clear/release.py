@@ -23,7 +23,7 @@ from ...curation.store import Store, StoreError
 from ...curation.verify import DATASET
 from ...datasets.clear import release_lists
 from ...datasets.clear.facts import RELEASED, facts
-from ...datasets.clear.release import write_all_metadata, write_feature_file, write_release, write_train_test
+from ...datasets.clear.release import Item, write_all_metadata, write_feature_file, write_release, write_train_test
 from ...datasets.clear.splits import SEEDS
 from ...datasets.reader.features import feature_sets, open_features, read_features
 from ...datasets.reader.index import DatasetIndex
@@ -86,7 +86,7 @@ _UNFINISHED = ".benchwright-unfinished"
 
 
 def _write_release(config: ClearConfig, store: Store, folder: Path, layout: str) -> int:
-    rows = _finished(store, "split")
+    rows = _finished_rows(store, "split")
     if "image" not in rows.column_names:
         raise WrongUse("the run has no images, which a release needs: set source.images = true, and run it again")
     table = rows.table(["bucket", "label", "class_name", *(f"iid_seed{seed}" for seed in SEEDS)])
@@ -109,7 +109,7 @@ def _write_release(config: ClearConfig, store: Store, folder: Path, layout: str)
 def _write_train_test(
     config: ClearConfig, store: Store, folder: Path, names: Sequence[str], table: pa.Table, vectors: Mapping[str, np.ndarray]
 ) -> int:
-    rows, parts = _finished(store, "split"), np.asarray(table["iid_seed0"].to_pylist())
+    rows, parts = _finished_rows(store, "split"), np.asarray(table["iid_seed0"].to_pylist())
     if not set(parts.tolist()) <= {"train", "test"}:
         raise WrongUse("the run has no split of seed 0, which the layout train_test needs: use the other layout")
 
@@ -128,12 +128,9 @@ def _write_others(config: ClearConfig, store: Store, folder: Path, table: pa.Tab
             mine = np.flatnonzero(buckets == bucket)
             write_feature_file(folder, name, bucket, found[mine], labels[mine].tolist())
     if not isinstance(config.source, ReleaseSource):
-        every = _finished(store, "bucketed")
+        every = _finished_rows(store, "bucketed")
         columns = [name for name in every.column_names if name not in ("image", "embedding")]
         write_all_metadata(folder, (row for part in every.batches(columns) for row in part.to_pylist()))
-
-
-Item = tuple[dict[str, Any], bytes]
 
 
 def _items(config: ClearConfig, store: Store, rows: Rows, part: str = "") -> Iterator[Item]:
@@ -182,7 +179,7 @@ def _warn(config: ClearConfig, layout: str, seeds: Sequence[int], buckets: Seque
         LOGGER.warning("Avalanche will not find the %s", each)
 
 
-def _finished(store: Store, stage: str) -> Rows:
+def _finished_rows(store: Store, stage: str) -> Rows:
     artifact = load_artifact(store, stage)
     if artifact is None:
         raise StoreError(f"{store.url}: stage {stage!r} is not finished; run the pipeline to its end first")

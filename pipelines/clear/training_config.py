@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from ...eval.metrics.registry import OF_STREAMS
-from ...training.baselines.clear import groups, paper_methods, presets
+from ...training.baselines.clear import method_groups, paper_methods, presets
 from ...training.methods.registry import METHODS
 from ...training.moco.settings import moco_presets, moco_settings
 from ...training.models.registry import MODELS
@@ -55,7 +55,7 @@ class Baselines:
     """
 
     preset: Annotated[str, AfterValidator(_among(presets()))]
-    methods: list[Annotated[str, OneOf(METHODS, (*groups(), *paper_methods()))]]
+    methods: list[Annotated[str, OneOf(METHODS, (*method_groups(), *paper_methods()))]]
     method_settings: Annotated[dict[str, dict[str, Any]], AfterValidator(known_keys(METHODS, paper_methods()))] = Field(
         default_factory=dict[str, dict[str, Any]]
     )

@@ -46,12 +46,12 @@ from .paper import (
     SAME,
     coverage_table,
     data_differs,
+    digest_notes,
     features_of,
     known_digests,
     named_tables,
     network_of,
     published_rows,
-    told_digests,
     why_not_the_papers,
     why_not_the_papers_offline,
 )
@@ -61,7 +61,7 @@ _UNIT = f"percent, {SPREAD}"
 _NARROW = ("in_domain", "next_domain")
 """Metrics in the paper's tables that compare sets of features."""
 
-Key = tuple[str, str]
+LineKey = tuple[str, str]
 """Protocol and features."""
 
 
@@ -95,7 +95,7 @@ class Row:
     label: str
     method: str
     settings: Mapping[str, Any]
-    of: Mapping[Key, Line]
+    of: Mapping[LineKey, Line]
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def results_sections(run: ReportedRun, config: ClearConfig, buckets: list[Bucket
             Section(title, [*_compared(some, data, known), *shared_space(run, lines), *_by_features(some, names, scale)])
         )
     covered = coverage_table([(line, group.features) for group in groups for line in group.lines], data, known)
-    last = Section("Tables of the paper", [covered, *told_digests(run, config, table)])
+    last = Section("Tables of the paper", [covered, *digest_notes(run, config, table)])
     return [*sections, *_offline(offline, numbers, names, data), last]
 
 
@@ -185,7 +185,7 @@ def _runs(line: Line, buckets: Sequence[int]) -> NDArray[np.float64]:
 # ---------------------------------------------------------------------------------------------------------------- tables
 
 
-def _told(metric: str) -> str:
+def _metric_label(metric: str) -> str:
     return metric.replace("_", "-")
 
 
@@ -193,7 +193,7 @@ def _metrics(protocol: str) -> list[str]:
     return [*METRICS["iid" if protocol == "iid" else "streaming"]]
 
 
-def _column(key: Key, metric: str) -> Column[Row]:
+def _column(key: LineKey, metric: str) -> Column[Row]:
     def column(row: Row) -> Any:
         line = row.of.get(key)
         return None if line is None else line.values(metric)
@@ -204,7 +204,7 @@ def _column(key: Key, metric: str) -> Column[Row]:
 def _rows(groups: Sequence[MethodLines]) -> list[Row]:
     """A row per method and its settings, in order of occurrence."""
     of_rows = _of_rows(groups)
-    found: dict[tuple[str, str], dict[Key, Line]] = {}
+    found: dict[tuple[str, str], dict[LineKey, Line]] = {}
     settings: dict[tuple[str, str], dict[str, Any]] = {}
     for group in groups:
         for line in group.lines:
@@ -212,8 +212,10 @@ def _rows(groups: Sequence[MethodLines]) -> list[Row]:
             key = line.method, canonical(own)
             found.setdefault(key, {})[group.protocol, group.features] = line
             settings[key] = own
-    told = [(key[0], settings[key]) for key in found]
-    return [Row(label, *own, of) for label, own, of in zip(line_labels(told), told, found.values(), strict=True)]
+    line_settings = [(key[0], settings[key]) for key in found]
+    return [
+        Row(label, *own, of) for label, own, of in zip(line_labels(line_settings), line_settings, found.values(), strict=True)
+    ]
 
 
 def _of_rows(groups: Sequence[MethodLines]) -> set[str]:
@@ -263,7 +265,7 @@ def _compared(groups: Sequence[MethodLines], data: str, known: Mapping[str, str]
     metrics = [name for name in _metrics(protocol) if name in _NARROW or not several]
 
     def heading(metric: str, features: str) -> str:
-        return f"{_told(metric)}, {features}" if several else _told(metric)
+        return f"{_metric_label(metric)}, {features}" if several else _metric_label(metric)
 
     rows = _rows(groups)
     columns = {
@@ -301,11 +303,11 @@ def both_protocols(groups: Sequence[MethodLines], data: str, known: Mapping[str,
         if not rows:
             continue
         columns = {
-            f"{group.protocol} {_told(metric)}": _column((group.protocol, features), metric)
+            f"{group.protocol} {_metric_label(metric)}": _column((group.protocol, features), metric)
             for group in some
             for metric in _metrics(group.protocol)
         }
-        verdict, papers = _beside(rows, data, known, lambda cell: f"{cell.protocol} {_told(cell.metric)}")
+        verdict, papers = _beside(rows, data, known, lambda cell: f"{cell.protocol} {_metric_label(cell.metric)}")
         table = lines_table(rows, columns, f"In the form of the paper's Table 1: {_UNIT}", published=papers)
         words = [f"{row.label} is {_TABLE_1[row.label]}" for row in rows if row.label in _TABLE_1]
         note = [Text([f"In the paper's terms, {', '.join(words)}."])] if words else []
@@ -329,7 +331,7 @@ def _by_features(groups: Sequence[MethodLines], names: Sequence[str], scale: tup
     for group in groups:
         shown = blocks[group.features] = []
         if len(groups) > 1:
-            columns = whole_columns({_told(metric): metric for metric in _metrics(group.protocol)})
+            columns = whole_columns({_metric_label(metric): metric for metric in _metrics(group.protocol)})
             shown.append(lines_table(group.lines, columns, f"In {_UNIT}"))
         shown += [*own_metrics(group.lines), *settings_details(group.lines)]
         shown += method_curves({_short(label): runs for label, runs in group.runs.items()}, names, of="bucket")

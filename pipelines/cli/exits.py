@@ -52,7 +52,7 @@ def guarded(call: Callable[[], Any], *, debug: Callable[[], bool]) -> int:
             say(needs)
             return 2
         say(error_line(error, debug=debug()))
-        return 2 if _is_wrong_use(error) else 1
+        return 2 if _is_usage_error(error) else 1
 
 
 def _stopped() -> int:
@@ -139,12 +139,12 @@ def error_line(error: Exception, *, debug: bool = False) -> str:
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename is not None else ""
         return _shown(f"{place}{error.strerror[0].lower()}{error.strerror[1:]}")
-    told = _shown(" ".join(_text(error).split()))
+    message = _shown(" ".join(_text(error).split()))
     own = "" if type(error).__module__.startswith("benchwright.") else own_line(error)
     expected = isinstance(error, ValueError | RuntimeError | OSError) or (isinstance(error, KeyError) and not own)
-    if (expected and told) or debug:
-        return f"{told or type(error).__name__}{own}"
-    return f"{type(error).__name__}: {told or 'no message'}{own or ' (`benchwright --debug ...` shows where)'}"
+    if (expected and message) or debug:
+        return f"{message or type(error).__name__}{own}"
+    return f"{type(error).__name__}: {message or 'no message'}{own or ' (`benchwright --debug ...` shows where)'}"
 
 
 def _text(error: Exception) -> str:
@@ -173,6 +173,6 @@ def _usage(error: Any) -> int:
     return 2
 
 
-def _is_wrong_use(error: Exception) -> bool:
+def _is_usage_error(error: Exception) -> bool:
     # By name, so that an error of a broken installation can be reported without importing the broken package.
     return isinstance(error, WrongUse) or type(error).__name__ in ("PlanError", "UnknownName")

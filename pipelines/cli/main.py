@@ -28,7 +28,7 @@ from .options import (
     Quiet,
     Scheduler,
     TrustCode,
-    Workers,
+    WorkerCount,
     local_folder,
     stage_and_resource,
     stage_and_rows,
@@ -193,7 +193,7 @@ def run(
     config: Config = None,
     overrides: Overrides = None,
     scheduler: Scheduler = "threads",
-    workers: Workers = None,
+    workers: WorkerCount = None,
     retry: Annotated[
         list[str] | None,
         typer.Option("--retry", metavar="REASON", help="Retry rows that were rejected for this reason (repeatable)."),
@@ -334,8 +334,8 @@ def verify(
         problems = api.remake(out, remake, pipeline=pipeline)
     kept = api.kept_stages(out)
     if as_json:
-        told = {"problems": [vars(problem) for problem in problems]}
-        print(json.dumps({**told, "kept": kept} if kept else told, indent=1))
+        document = {"problems": [vars(problem) for problem in problems]}
+        print(json.dumps({**document, "kept": kept} if kept else document, indent=1))
     else:
         print_lines([*map(str, problems), *mending(problems)])
         print_lines(kept_lines(kept))
@@ -512,7 +512,7 @@ def demo(
     out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Folder for the album and the run.")] = "demo-out",
     photos: Annotated[int, typer.Option(metavar="N", min=100, help="Size of the album.")] = 960,
     scheduler: Scheduler = "threads",
-    workers: Workers = None,
+    workers: WorkerCount = None,
     quiet: Quiet = False,
 ) -> None:
     """Build a small benchmark from real photos.

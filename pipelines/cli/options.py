@@ -18,10 +18,10 @@ def local_folder(value: str) -> str:
 
 def trust(out: str, wanted: bool) -> None:
     """If ``wanted``, trust the code that a run names as if the user had named it."""
-    from .. import api
+    from ..jobs import allow
 
     if wanted:
-        api.allow(out)
+        allow(out)
 
 
 def known_scheduler(value: str) -> str:
@@ -86,7 +86,9 @@ Scheduler = Annotated[
         autocompletion=lambda: list(SCHEDULERS),
     ),
 ]
-Workers = Annotated[int | None, typer.Option(metavar="N", min=1, help="Number of threads or processes; default: one per core.")]
+WorkerCount = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Number of threads or processes; default: one per core.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings, errors and the result.")]
 Name = Annotated[
     str,
@@ -107,7 +109,7 @@ Pipeline = Annotated[
 ]
 TrustCode = Annotated[bool, typer.Option("--trust-code", help="Also run code that is named only in the run's record.")]
 Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on; default: localhost only.")]
-Round = Annotated[
+RoundName = Annotated[
     str | None,
     typer.Option("--round", metavar="NAME", help="The round of questions, if the pipeline has several."),
 ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .exits import warn_of_host
-from .options import Host, Out, Pipeline, Round, TrustCode, trust
+from .options import Host, Out, Pipeline, RoundName, TrustCode, trust
 
 if TYPE_CHECKING:
     from ...curation.qa.imports import Imported
@@ -52,7 +52,7 @@ def qa_export(
         str | None, typer.Option(metavar="GOLD.csv", help="Questions with known answers: columns file or url, class_name.")
     ] = None,
     gold_per_batch: Annotated[int, typer.Option(metavar="N", min=1, help="Gold questions per batch.")] = 5,
-    round: Round = None,
+    round: RoundName = None,
     pipeline: Pipeline = None,
     trust_code: TrustCode = False,
 ) -> None:
@@ -96,7 +96,7 @@ def qa_import(
         typer.Option(metavar="TEXT", help="Secret salt for the hashes of worker ids; default: stored in DIR/qa/salt."),
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Discard the votes of earlier imports.")] = False,
-    round: Round = None,
+    round: RoundName = None,
     pipeline: Pipeline = None,
     trust_code: TrustCode = False,
 ) -> None:
@@ -132,7 +132,7 @@ def qa_serve(
     gold_every: Annotated[int, typer.Option(metavar="N", min=2, help="One in N questions is a gold question.")] = 20,
     host: Host = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port; 0 for any free one.")] = 8471,
-    round: Round = None,
+    round: RoundName = None,
     pipeline: Pipeline = None,
     trust_code: TrustCode = False,
 ) -> None:

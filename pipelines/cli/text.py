@@ -206,13 +206,13 @@ def _apart_lines(results: Mapping[str, Mapping[str, Any]], width: int) -> list[s
     tables: dict[tuple[str, ...], list[str]] = {}
     for protocol, methods in results.items():
         found = differences({name: result.get("apart", {}) for name, result in methods.items()})
-        told = (f"{name}: {'; '.join(each.replace(' ', _BLANK) for each in texts)}" for name, texts in found.items())
-        tables.setdefault(tuple(told), []).append(protocol)
+        differing = (f"{name}: {'; '.join(each.replace(' ', _BLANK) for each in texts)}" for name, texts in found.items())
+        tables.setdefault(tuple(differing), []).append(protocol)
     lines: list[str] = []
-    for told, protocols in tables.items():
+    for differing, protocols in tables.items():
         which = "" if len(protocols) == len(results) else f", {', '.join(protocols)}"
-        lines += [f"Other differences{which}:"] if told else []
-        for each in told:
+        lines += [f"Other differences{which}:"] if differing else []
+        for each in differing:
             lines += textwrap.wrap(each, max(width, 40), subsequent_indent="  ", break_on_hyphens=False)
     return [line.replace(_BLANK, " ") for line in lines]
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from . import exits
-from .options import AsJson, Methods, Out, Overrides, Pipeline, Protocols, Quiet, Scheduler, TrustCode, Workers, trust
+from .options import AsJson, Methods, Out, Overrides, Pipeline, Protocols, Quiet, Scheduler, TrustCode, WorkerCount, trust
 
 
 def train(
@@ -19,7 +19,7 @@ def train(
     protocols: Protocols = None,
     overrides: Overrides = None,
     scheduler: Scheduler = "sync",
-    workers: Workers = None,
+    workers: WorkerCount = None,
     retry: Annotated[
         list[str] | None,
         typer.Option("--retry", metavar="REASON", help="Retry trainings that were rejected for REASON: diverged."),
@@ -112,8 +112,8 @@ def _print_scores(out: str, results: Any, pipeline: str | None, *, as_json: bool
 
     stale, skipped = _print_warnings(out, pipeline)
     waiting = api.awaited(out, pipeline=pipeline)
-    for name, told in waiting.items():
-        print(f"{name}: {told}", file=sys.stderr if as_json else sys.stdout)
+    for name, reason in waiting.items():
+        print(f"{name}: {reason}", file=sys.stderr if as_json else sys.stdout)
     if as_json:
         print(json.dumps(results, indent=1))
         return
@@ -133,10 +133,10 @@ def _print_warnings(out: str, pipeline: str | None) -> tuple[Mapping[str, str], 
     from .text import kept_results_line, stale_line
 
     stale, skipped = api.stale(out, pipeline=pipeline), api.skipped(out, pipeline=pipeline)
-    if told := stale_line(out, stale):
-        exits.say(told)
-    if told := kept_results_line(out, api.kept(out, pipeline=pipeline)):
-        exits.say(told)
+    if text := stale_line(out, stale):
+        exits.say(text)
+    if text := kept_results_line(out, api.kept(out, pipeline=pipeline)):
+        exits.say(text)
     for place, why in skipped.items():
         exits.say(f"{place} was skipped: {why}")
     return stale, skipped

@@ -24,7 +24,7 @@ from ..errors import WrongUse
 from ..experiments import Training
 from ..metrics import with_metrics
 from ..names import reference_of, settings_for
-from ..stream_trainings import Runs, check_net, places_of, trainings_of
+from ..stream_trainings import Runs, check_net, setting_places, trainings_of
 from .config import PICTURES, FolderHierarchy, HierarchyFile, IircConfig, ImageSource, ProposedHierarchy, TasksDrawn
 from .stream import SAMPLES
 from .vectors import vectors_digest
@@ -68,7 +68,7 @@ def trainings(config: IircConfig, out: str, methods: Iterable[str], protocols: I
                 memories = [{**settings["memory"], "size": size} for size in e.er_sizes]
             for memory in memories:
                 for number in of_other_labels if joint else numbers:
-                    given = {"order": number, "measures": measures[number], "places": places_of(name)}
+                    given = {"order": number, "measures": measures[number], "places": setting_places(name)}
                     yield {"method": (name, method), "settings": {**settings, "memory": memory}, **given, **own}
 
     return _trainings(config, baselines(), e.seeds, runs)
@@ -97,7 +97,7 @@ def check_settings(config: IircConfig) -> None:
     chosen = {name: settings_of(config, name) for name in map(METHODS.present, config.evaluation.methods)}
     measures = with_metrics({}, config.evaluation.metrics, known=OF_LABEL_SET_STREAMS)
     baselines = (
-        {"method": (name, method), "settings": settings, "measures": measures, "places": places_of(name)}
+        {"method": (name, method), "settings": settings, "measures": measures, "places": setting_places(name)}
         for name, (method, settings) in chosen.items()
     )
     _trainings(config, baselines, [0], Runs("", device=config.evaluation.device))
@@ -105,7 +105,7 @@ def check_settings(config: IircConfig) -> None:
 
 def _check_hierarchy(config: IircConfig) -> None:
     h, t, s = config.hierarchy, config.tasks, config.source
-    tasks = t.drawn(config.seed) if isinstance(t, TasksDrawn) else t.path
+    tasks = t.drawn_tasks(config.seed) if isinstance(t, TasksDrawn) else t.path
     try:
         named = s if isinstance(s, ImageSource) and s.kind == "folders" and s.classes is None else None  # folders are classes
         if isinstance(h, ProposedHierarchy):

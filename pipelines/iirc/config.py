@@ -159,7 +159,7 @@ class TasksDrawn:
     later: Annotated[int, Field(ge=1)]
     configurations: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 
-    def drawn(self, seed: int) -> DrawnTasks:
+    def drawn_tasks(self, seed: int) -> DrawnTasks:
         """What the step that assigns labels draws, with the seed of the run."""
         return DrawnTasks(self.first, self.later, seed)
 

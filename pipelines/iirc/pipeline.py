@@ -50,7 +50,7 @@ def plan(c: IircConfig, out: str) -> Flow:
         proposal=Proposal(h.min_subclasses, h.max_subclasses) if isinstance(h, ProposedHierarchy) else None,
         setup=c.setup,
         shares=c.shares,
-        tasks=t.drawn(c.seed) if isinstance(t, TasksDrawn) else where(t.path),
+        tasks=t.drawn_tasks(c.seed) if isinstance(t, TasksDrawn) else where(t.path),
         configurations=t.configurations,
         only_found=isinstance(h, FolderHierarchy) or (isinstance(h, HierarchyFile) and h.only_found),
         min_subclasses=h.min_subclasses if isinstance(h, HierarchyFile | FolderHierarchy) else 1,

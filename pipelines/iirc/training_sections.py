@@ -107,9 +107,9 @@ def _note(found: Sequence[Line], published: str) -> str:
     reasons: dict[str, list[str]] = {}
     for line in found:
         reasons.setdefault(departure(line, published) or "settings of the paper's released code", []).append(line.label)
-    told = "; ".join(f"{', '.join(labels)}: {reason}" for reason, labels in reasons.items())
+    why = "; ".join(f"{', '.join(labels)}: {reason}" for reason, labels in reasons.items())
     return (
-        f"Runs (configurations times seeds): {counts}. {told}. The paper shows its scores as curves and has their numbers in "
+        f"Runs (configurations times seeds): {counts}. {why}. The paper shows its scores as curves and has their numbers in "
         "its Appendix H, which benchwright does not include: none are shown here."
     )
 

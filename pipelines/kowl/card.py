@@ -48,7 +48,7 @@ def publish(run: Run, config: KowlConfig, folder: str) -> None:
         f"introduce new classes (rules {config.increments.preset}, order {config.increments.order}).\n\n"
         f"Classes and samples of every increment, val and test together from increment 1 on, as in the paper's Table 1:\n\n"
         f"```\n{as_text(published_table(increment_table(table)))}```\n\n"
-        f"{recordings(table, youtube=youtube_ids(config)).told()}"
+        f"{recordings(table, youtube=youtube_ids(config)).summary()}"
     )
     width = 0 if config.features is None else config.features.width
     releases = config.labels.releases

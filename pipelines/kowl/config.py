@@ -100,7 +100,7 @@ class Inventory:
 
 
 @settings_type
-class Labels:
+class LabelSpace:
     """One label space over all releases; see ``datasets/kowl/unify.py``.
 
     Attributes:
@@ -405,7 +405,7 @@ class KowlConfig:
 
     seed: int
     source: Annotated[ListSource | TableSource | DrawnLists | OwnSource, ByKind(SOURCES["kowl"])]
-    labels: Labels
+    labels: LabelSpace
     turns: Annotated[list[Turn], Field(min_length=1)]
     increments: Increments
     shards: ShardSizes

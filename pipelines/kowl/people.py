@@ -25,8 +25,8 @@ from ..experiments import Training
 from ..training_results import FOLDER, dataset_digest
 from .clips import COLUMNS, FRAME_PX, with_clips
 from .config import KowlConfig, People
-from .protocols import BY_PEOPLE, told_of
-from .requests import Answered, Asked, AskedPicture, check_address, settle
+from .protocols import BY_PEOPLE, feedback_of
+from .requests import Answered, Asked, AskedPicture, check_address, majority_labels
 from .stream import LABEL, request_labels
 
 _ASKED = "asked_"
@@ -82,7 +82,7 @@ def _before(
         rule = {"votes": votes, "workers": people.workers, "majority": people.majority}
         earlier = {"earlier": before["answers"]} if before else {}
         answered = f"answered_{name}_{increment}"
-        count = Step(settle, {"asked": rows_of(asked), **rule, **earlier})
+        count = Step(majority_labels, {"asked": rows_of(asked), **rule, **earlier})
         flows.append(source(answered, count, gives=Answered, max_rejects=None, may_be_empty=True))
         before = {"answers": rows_of(answered)}
     return join(*flows), before
@@ -138,7 +138,7 @@ def _round(asked: Artifact, config: KowlConfig, people: People, classes: list[st
     """The round of questions about the rows of a stage, named after the predictor, the budget and the increment."""
     settings = asked.recipe["settings"]
     facts = settings["training"]
-    budget = f"{100 * told_of(facts['protocol'])[0]:g}"
+    budget = f"{100 * feedback_of(facts['protocol'])[0]:g}"
     words = ["by", facts["method"], facts["model"], budget, asked.stage.split("_")[-2][:4], str(settings["increment"])]
     return Round(
         asked.stage,

@@ -51,13 +51,13 @@ def transformed_clips(config: KowlConfig, out: str, rows: Rows) -> list[Section]
     if not chosen:
         return []
     kinds = ["", *(short(TRANSFORMS.find(kind).name) for kind in features.nuisances)]
-    said, told = _said(out, {row["key"] for row in chosen})
+    said, notes = _said(out, {row["key"] for row in chosen})
     sheet: list[tuple[str, list[Thumb | None]]] = []
     for row in chosen:
         thumbs = [_thumb(config, features, row, kind, said) for kind in kinds]
         sheet.append((row["label_recent_first"], thumbs))
     columns = [(kind.replace("_", " ") or "untransformed", "") for kind in kinds]
-    return [Section("Transformed clips", [Text([_ABOUT, *told]), Sheet(columns, sheet, side_px=128)])]
+    return [Section("Transformed clips", [Text([_ABOUT, *notes]), Sheet(columns, sheet, side_px=128)])]
 
 
 def _chosen(rows: Rows, place: Sequence[str]) -> list[dict[str, Any]]:

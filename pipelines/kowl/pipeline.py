@@ -89,7 +89,7 @@ def plan(c: KowlConfig, out: str) -> Flow:
     videos = videos_of(c)
     if videos is not None:
         flow = _with_videos(flow, c, videos)
-    if (frames := frames_of(c)) is not None:
+    if (frames := first_frame_features(c)) is not None:
         flow = _with_frames(flow, c, frames)
     if isinstance(c.features, StoredFeatures | DrawnFeatures):  # others are extracted once samples have their roles
         flow = _with_features(flow, c, c.features)
@@ -143,7 +143,7 @@ def _set_apart(flow: Flow, c: KowlConfig, features: FeatureSource, name: str, nu
         return _extracted(flow, c, features, stage=stage)
     if isinstance(features, StoredFeatures):
         return _attached(flow, c, features, features.files, stage)
-    return _drawn(flow, c, features, f"centred_{name}", stage, c.seed + number)
+    return _with_drawn_features(flow, c, features, f"centred_{name}", stage, c.seed + number)
 
 
 def _nuisance(flow: Flow, c: KowlConfig, features: FeatureSource, name: str, kind: str) -> Flow:
@@ -200,13 +200,13 @@ def _listed(c: KowlConfig, s: ListSource | TableSource | OwnSource) -> Flow:
 
 def _with_features(flow: Flow, c: KowlConfig, features: StoredFeatures | DrawnFeatures) -> Flow:
     if isinstance(features, DrawnFeatures):
-        return _drawn(flow, c, features, "centred", "with_feature", c.seed)
+        return _with_drawn_features(flow, c, features, "centred", "with_feature", c.seed)
     stored = _stored("stored_features", c, features, features.files)
     attach = step(attach_features, features=rows_of(stored.last), uid=_named_by(c))  # type: ignore[arg-type]
     return join(stored, flow).whole("with_feature", attach, gives=WithFeature, max_rejects=None)
 
 
-def _drawn(flow: Flow, c: KowlConfig, features: DrawnFeatures, centred: str, stage: str, seed: int) -> Flow:
+def _with_drawn_features(flow: Flow, c: KowlConfig, features: DrawnFeatures, centred: str, stage: str, seed: int) -> Flow:
     first = c.labels.releases[0]
     splits = [turn.split for turn in c.turns if (turn.release, turn.role) == (first, "train")]
     centres = step(choose_centres, first=first, splits=splits, hidden=features.hidden, seed=c.seed)
@@ -264,7 +264,7 @@ def videos_of(c: KowlConfig) -> VideoFeatures | None:
     return _first_of(c, VideoFeatures, ("root", "names", "bare"))
 
 
-def frames_of(c: KowlConfig) -> ExtractedFeatures | None:
+def first_frame_features(c: KowlConfig) -> ExtractedFeatures | None:
     """The first features computed from shards of frames; all features of this kind must use the same shards."""
     return _first_of(c, ExtractedFeatures, ("root", "uid_pattern"))
 
@@ -295,8 +295,8 @@ def _extracted(
     stage: str = "extracted",
     transforms: Transforms | None = None,
 ) -> Flow:
-    told = transforms or features.transforms
-    kinds = [TRANSFORMS.find(kind) for kind in told.kinds] if told else []
+    chosen = transforms or features.transforms
+    kinds = [TRANSFORMS.find(kind) for kind in chosen.kinds] if chosen else []
     own = {short(entry.name): named(entry.reference) for entry in kinds if entry.origin != BUILT_IN}
     names = tuple(short(entry.name) for entry in kinds)
     shared: dict[str, Any] = {
@@ -304,7 +304,7 @@ def _extracted(
         "backbone": features.backbone,
         "checkpoint": where(features.checkpoint) if features.checkpoint else "",
         "width": features.width,
-        "nuisance": None if told is None else Nuisance(names, told.share, told.roles, told.from_increment),
+        "nuisance": None if chosen is None else Nuisance(names, chosen.share, chosen.roles, chosen.from_increment),
         "ranges": our_ranges(),
         "seed": c.seed,
         "transforms": own,

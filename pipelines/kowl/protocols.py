@@ -24,10 +24,10 @@ def protocol_of(amount: float, *, people: bool = False) -> str:
     return f"{PROTOCOL}{int(amount) if amount in (0, 1) else repr(amount)}{BY_PEOPLE if people else ''}"
 
 
-def told_of(protocol: str) -> tuple[float, bool]:
+def feedback_of(protocol: str) -> tuple[float, bool]:
     """The share of labels that a protocol gives, and whether it gives scores.
 
-    >>> told_of("feedback 0.5 by people"), told_of(SCORES)
+    >>> feedback_of("feedback 0.5 by people"), feedback_of(SCORES)
     ((0.5, False), (0.0, True))
     """
     return (0.0, True) if protocol == SCORES else (float(protocol.removeprefix(PROTOCOL).removesuffix(BY_PEOPLE)), False)

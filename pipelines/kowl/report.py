@@ -172,7 +172,7 @@ def _increments(config: KowlConfig, samples: pa.Table, shared: Recordings) -> Se
         about = "Table 2 of the paper; the validation samples of its increments 6 to 10 play the test role, and are under test"
         by_role.append(_numbers(table_2(), about))
     blocks.append(Details("By role, as in Table 2", by_role))
-    blocks.append(Text([shared.told()], tone="note" if shared.shared or shared.unknown else "good"))
+    blocks.append(Text([shared.summary()], tone="note" if shared.shared or shared.unknown else "good"))
     return Section("Increments", blocks)
 
 

@@ -53,7 +53,7 @@ class Answered:
     label: str
 
 
-def settle(
+def majority_labels(
     *, asked: Rows, votes: str, workers: int, majority: int, earlier: Rows | None = None
 ) -> Iterator[Answered | Rejected]:
     """Source step: for each sample the label that at least ``majority`` and more than half of the annotators chose, after the

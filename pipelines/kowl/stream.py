@@ -39,9 +39,9 @@ from ...eval.results import Value
 from ...training.core.devices import device_of
 from ...training.predictors.registry import new_predictor
 from ..errors import WrongUse
-from ..experiments import LOGGER, rejected_training, told, training_name
+from ..experiments import LOGGER, rejected_training, training_name, training_text
 from .clips import PLACED, contact_sheet, places
-from .protocols import BY_PEOPLE, START, told_of
+from .protocols import BY_PEOPLE, START, feedback_of
 from .requests import Asked, AskedPicture
 
 if TYPE_CHECKING:  # the module contains all predictors: a training must not depend on the code of the others
@@ -91,7 +91,7 @@ def learn_open_world(
     """
     given = {"dataset": dataset, "features": features, "vectors": vectors, "run": run, "first": first}
     world = _world(training, digest, given, predictor, device, outputs)
-    tell = functools.partial(LOGGER.info, "%s: %s", told(training))
+    tell = functools.partial(LOGGER.info, "%s: %s", training_text(training))
     try:
         yield from run_open_world(
             world.make(),
@@ -276,7 +276,7 @@ def _world(
         where, hyper = device_of(device), settings["predictor"]
         return new_predictor(predictor, hyper, seed=training["seed"], device=where, names=classes, outputs=outputs)
 
-    amount, scores = (1.0, False) if start else told_of(training["protocol"])
+    amount, scores = (1.0, False) if start else feedback_of(training["protocol"])
     setting = Setting(amount, settings["experience_limit"], scores)
     return _World(make, increments, classes, setting, lambda kind: _increments(index, seen(kind), label, len(increments))[0])
 

@@ -48,7 +48,7 @@ def _card(run: Run, config: SkeletonConfig) -> DatasetCard:
             **({CONFIDENCE: _CONFIDENCE} if form.completes else {}),
             "json": {"holds": "class, label, role, task, and the joints' graph: names, edges, centre"},
         },
-        columns={name: told for name, told in COLUMNS.items() if name in index.column_names},
+        columns={name: meaning for name, meaning in COLUMNS.items() if name in index.column_names},
         tags=["continual-learning", "skeleton", "graph"],
         tasks=["other"],
         labels={"label": names_of(index, "label", "class_name")},

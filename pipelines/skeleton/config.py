@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
-from ...datasets.skeleton.bodies import BodyRule
-from ...datasets.skeleton.bodies import Preset as BodyPreset
+from ...datasets.skeleton.bodies import BodyPreset, BodyRule
 from ...datasets.skeleton.splits import SplitRule
 from ...datasets.skeleton.tensors import TensorForm
 from ...eval.metrics.registry import OF_ORDERS

@@ -30,7 +30,7 @@ from ...training.graph_streams.nets import graph_of
 from ...training.graph_streams.recipe import ClassesOfTask, GraphData, LearnedStream, Recipe, full_batches, kept_rows
 from ...training.methods.method import Method
 from ...training.methods.registry import made
-from ..experiments import LOGGER, rejected_training, told
+from ..experiments import LOGGER, rejected_training, training_text
 from ..stream_trainings import Prepared
 
 TaskSequence = tuple[ClassesOfTask, ...]
@@ -85,7 +85,7 @@ def learn_orders(
     for index, order, draw, found in zip(indices[start:stop], mine, draws, learned, strict=True):
         yield _predictions(data, index, order, found, _held(data, recipe.method, order, settings["seed"], draw))
     rate = 60 * len(mine) / max(time.monotonic() - began, 1e-9)
-    LOGGER.info("%s: %d of %d orders, %.1f a minute", told(training), stop, len(orders), rate)
+    LOGGER.info("%s: %d of %d orders, %.1f a minute", training_text(training), stop, len(orders), rate)
 
 
 def _learn_all(

@@ -21,17 +21,17 @@ def order_scores(config: SkeletonConfig, out: str) -> dict[str, dict[str, Any]]:
     """Differences over orders, which combine several trainings: ``mean`` and ``std`` by heading, with the paper's values."""
     found = lines(results(out))
     data = data_differs(config, out, load_run(Store(out)).config) if found else ""
-    told: dict[str, dict[str, Any]] = {}
+    scores: dict[str, dict[str, Any]] = {}
     for by in ("task", "class"):
         pairs = over_orders(found, by)
         for (one, over), apart in zip(pairs, unnamed([one.labelled for one, _ in pairs]), strict=True):
-            table = told.setdefault(f"difference over orders, by {by}", {})
+            table = scores.setdefault(f"difference over orders, by {by}", {})
             means = {"AOPD": over.difference.aopd, "MOPD": over.difference.mopd}
             figures = {name: mean_and_deviation(values) for name, values in means.items()}
             table[f"{one.label}, {over.orders} orders"] = _line(figures) | ({"apart": apart} if apart else {})
             if not data and not why_not_the_papers(config, one, over, by):
                 table[f"{one.label}, Table 2"] = _line(table_2_of(config, by)[one.method])
-    return told
+    return scores
 
 
 def _line(values: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:

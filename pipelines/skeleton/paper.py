@@ -31,7 +31,7 @@ def data_differs(config: SkeletonConfig, out: str, values: Mapping[str, Any]) ->
     """
     if config.evaluation.paper is None:
         return "evaluation.paper is not set"
-    _, wanted, _ = _packaged(config.evaluation.paper)
+    _, wanted, _ = _paper_settings(config.evaluation.paper)
     ours, theirs = flat(values), flat(wanted)
     for part in _OF_THE_DATA:
         for name in dict.fromkeys([*ours, *theirs]):
@@ -61,7 +61,7 @@ def _order_differs(store: Store, lists: str | None) -> str:
 
 
 @functools.cache
-def _packaged(paper: str | None) -> tuple[SkeletonConfig, dict[str, Any], dict[str, Any]]:
+def _paper_settings(paper: str | None) -> tuple[SkeletonConfig, dict[str, Any], dict[str, Any]]:
     return load(SkeletonConfig, find_config("skeleton", None if paper == "ucla" else "ntu"), benchmark="skeleton")
 
 
@@ -75,7 +75,7 @@ def why_not_the_papers(config: SkeletonConfig, one: Series, over: OverOrders, by
         return "the method is not in Table 2"
     if over.orders != _ORDERS[by]:
         return f"these are {over.orders} orders, and Table 2 covers {_ORDERS[by]}"
-    e, repeats = _packaged(config.evaluation.paper)[0].evaluation, len(over.difference.aopd)
+    e, repeats = _paper_settings(config.evaluation.paper)[0].evaluation, len(over.difference.aopd)
     if repeats < e.repeats:
         return f"Table 2 is the mean over {e.repeats} repeats, and {repeats} of these have every order"
     if one.settings.get("draws") != e.draws:
@@ -91,7 +91,7 @@ def why_not_its_training(config: SkeletonConfig, line: Line, *, of_grid: bool = 
         line: line of the training.
         of_grid: whether to ignore settings of the method, which a grid varies.
     """
-    e = _packaged(config.evaluation.paper)[0].evaluation
+    e = _paper_settings(config.evaluation.paper)[0].evaluation
     if line.model != e.network.architecture:
         return f"the model is {line.model}"
     wanted = flat(training_settings(e, line.method, {}, e.network.width, e.network.depth))
@@ -99,10 +99,10 @@ def why_not_its_training(config: SkeletonConfig, line: Line, *, of_grid: bool = 
     return told_changes(line, [wanted], apart=("orders", "seed", "draws", "task_orders", *tried))
 
 
-def published(config: SkeletonConfig, told: Sequence[Series], by: By) -> list[PublishedRow]:
+def published(config: SkeletonConfig, lines: Sequence[Series], by: By) -> list[PublishedRow]:
     """The rows of Table 2 for these series."""
     rows: list[PublishedRow] = []
-    for one in told:
+    for one in lines:
         figures = {
             name: Cell(100 * mean, note=f"± {100 * std:.2f}" if std else "")
             for name, (mean, std) in table_2_of(config, by)[one.method].items()

@@ -19,7 +19,7 @@ from ...datasets.skeleton.arrays import read_arrays
 from ...datasets.skeleton.bodies import PRESETS
 from ...datasets.skeleton.facts import facts
 from ...datasets.skeleton.files import read_sequence, tensor_of_joints, tensor_of_npy
-from ...datasets.skeleton.layouts import Layout, packaged
+from ...datasets.skeleton.layouts import Layout, built_in_layouts
 from ...datasets.skeleton.nwucla import read_nwucla
 from ...datasets.skeleton.orders import list_orders, orders_row, task_orders
 from ...datasets.skeleton.rows import CompletedRow
@@ -130,7 +130,7 @@ def _with_tensors(flow: Flow, c: SkeletonConfig, layout: Layout) -> Flow:
             reading = step(read_arrays, root=where(s.root), layout=layout, form=form)
             return flow.each_batch("tensors", reading, **given, rows_per_part=_ROWS_OF_ARRAYS)
         case DrawnSource():
-            if layout != packaged()[DRAWN_LAYOUT]:
+            if layout != built_in_layouts()[DRAWN_LAYOUT]:
                 raise ConfigError(f"layout {layout.name!r}: synthetic sequences use the built-in layout {DRAWN_LAYOUT!r}")
             reading = step(read_drawn, layout=layout, form=form, noise_m=s.noise_m, seed=c.seed)
         case OwnSource() | TableSource() | NpzSource() | PysklSource():

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ...eval.labels import LabelledSettings, line_labels, told_of_all
+from ...eval.labels import LabelledSettings, always_shown, line_labels
 from ...eval.metrics.order_sensitivity import OrderDifference
-from ...eval.protocols.order_sensitivity import Key, differences
+from ...eval.protocols.order_sensitivity import ScoreKey, differences
 from ...eval.results import Line
 from .config import WITH_ORDERS
 
@@ -112,11 +112,11 @@ def series(found: Sequence[Line], without: Callable[[str], bool]) -> list[Series
         key = repr((line.method, sorted(own.items(), key=lambda item: item[0])))
         groups.setdefault(key, []).append(line)
         settings[key] = own
-    told = [(those[0].method, settings[key]) for key, those in groups.items()]
-    labels = line_labels(told, always=told_of_all(told))
+    line_settings = [(those[0].method, settings[key]) for key, those in groups.items()]
+    labels = line_labels(line_settings, always=always_shown(line_settings))
     return [
         Series(method, label, tuple(those), own)
-        for (method, own), label, those in zip(told, labels, groups.values(), strict=True)
+        for (method, own), label, those in zip(line_settings, labels, groups.values(), strict=True)
     ]
 
 
@@ -189,7 +189,7 @@ def over_orders(found: Sequence[Line], by: By) -> Differing:
 
 
 def _difference(one: Series, by: By) -> OverOrders | None:
-    final: dict[Key, dict[str, float]] = {}
+    final: dict[ScoreKey, dict[str, float]] = {}
     for line in one.lines:
         rows = last(line, "accuracy" if by == "task" else "class_accuracy")
         columns = (rows[name].to_pylist() for name in ("seed", "order", "tested", "value"))

@@ -101,7 +101,7 @@ def order_section(
     blocks = [block for mine in by_order.values() for block in _scatters(config, mine)]
     for title, mine in kinds.items():
         blocks += [_measure_table(mine, f"Means over {title}; {SPREAD} over repeats"), *settings_details(mine)]
-    blocks += [block for by, told in over.items() for block in _differences(config, told, by, names, data)]
+    blocks += [block for by, differing in over.items() for block in _differences(config, differing, by, names, data)]
     blocks += _task_and_class(config, over, data)
     classes = {
         label if len(networks) == 1 else f"{network}: {label}": one
@@ -149,20 +149,22 @@ def _scatters(config: SkeletonConfig, mine: Sequence[Series]) -> list[Block]:
     return blocks
 
 
-def _task_and_class(config: SkeletonConfig, told: Mapping[By, Differing], data: str) -> list[Block]:
+def _task_and_class(config: SkeletonConfig, differing: Mapping[By, Differing], data: str) -> list[Block]:
     """AOPD by task and by class of every method in one plot, with the values of Table 2."""
-    mine = {one.label: one for both in told.values() for one, _ in both}
+    mine = {one.label: one for both in differing.values() for one, _ in both}
     if not mine:
         return []
     names: dict[By, str] = {"task": "AOPD by task", "class": "AOPD by class"}
-    values = {names[by]: {one.label: float(over.difference.aopd.mean()) for one, over in both} for by, both in told.items()}
+    values = {
+        names[by]: {one.label: float(over.difference.aopd.mean()) for one, over in both} for by, both in differing.items()
+    }
     papers = {
         names[by]: {
             one.label: table_2_of(config, by)[one.method]["AOPD"][0]
             for one, over in both
             if not data and not why_not_the_papers(config, one, over, by)
         }
-        for by, both in told.items()
+        for by, both in differing.items()
     }
     chart = dot_chart(
         list(mine),
@@ -220,11 +222,11 @@ def _measure_table(mine: Sequence[Line], caption: str) -> Table:
     return lines_table(mine, columns, f"{caption}; percent")
 
 
-def _differences(config: SkeletonConfig, told: Differing, by: By, names: Sequence[str], data: str) -> list[Block]:
-    if not told:
+def _differences(config: SkeletonConfig, differing: Differing, by: By, names: Sequence[str], data: str) -> list[Block]:
+    if not differing:
         return []
-    over = {one.label: difference for one, difference in told}
-    mine = [one for one, _ in told]
+    over = {one.label: difference for one, difference in differing}
+    mine = [one for one, _ in differing]
     fair, verdict = comparable(
         mine,
         data,
@@ -278,14 +280,14 @@ def architecture_section(config: SkeletonConfig, found: Sequence[Line]) -> Secti
     if not mine:
         return None
     net, swept = config.evaluation.network, config.evaluation.architectures
-    told = series(mine, lambda name: name in ("model.width", "model.depth"))
+    architectures = series(mine, lambda name: name in ("model.width", "model.depth"))
     blocks: list[Block] = []
     for model, what in itertools.product(dict.fromkeys(line.model for line in mine), ("width", "depth")):
         places, fixed = (swept.widths, f"depth {net.depth}") if what == "width" else (swept.depths, f"width {net.width}")
         shapes = [(place, net.depth) if what == "width" else (net.width, place) for place in places]
         figure = as_in(config, model, what)
         of = f"{model}, {fixed}{f'; {figure}' if figure else ''}"
-        those = [one for one in told if one.lines[0].model == model]
+        those = [one for one in architectures if one.lines[0].model == model]
         for measure, axis in (("aa", "average accuracy, AA"), ("af_from_best", "average forgetting, AF")):
             for at in range(0, len(those), MOST_CURVES):
                 blocks += _curves(those[at : at + MOST_CURVES], shapes, places, measure, what, axis, of)

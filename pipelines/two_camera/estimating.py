@@ -200,12 +200,12 @@ def _outside(facts: Model, T: np.ndarray) -> dict[str, list[float]]:
 def _write(found: Estimate, facts: Model, picture: np.ndarray, files: tuple[str, str], folder: str) -> None:
     after = picture / np.array(found.light)
     before_png, after_png = png(picture, white_level(picture), _WIDE_PX), png(after, white_level(after), _WIDE_PX)
-    told: dict[str, Any] = {**dataclasses.asdict(found), "network": facts.network, "first": files[0], "second": files[1]}
-    del told["page"]
+    record: dict[str, Any] = {**dataclasses.asdict(found), "network": facts.network, "first": files[0], "second": files[1]}
+    del record["page"]
     for name, data in (
         ("before.png", before_png),
         ("after.png", after_png),
-        ("estimate.json", (json.dumps(told, indent=1) + "\n").encode()),
+        ("estimate.json", (json.dumps(record, indent=1) + "\n").encode()),
         ("before_after.html", render(_page(found, facts, (before_png, after_png), files)).encode()),
     ):
         write_whole(Path(folder) / name, data)

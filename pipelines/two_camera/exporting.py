@@ -30,7 +30,7 @@ from ...eval.results import Line, lines
 from ...training.two_camera.linear import linear_ratios, load_linear
 from ...training.two_camera.networks import load_networks
 from ...training.two_camera.onnx_file import linear_onnx_bytes, onnx_bytes, torch_ratios
-from ...training.two_camera.onnx_run import Floats, OnnxNetwork
+from ...training.two_camera.onnx_run import Float32Array, OnnxNetwork
 from ...training.two_camera.shapes import INPUTS, RATIOS
 from ..errors import WrongUse, unknown
 from ..experiments import Training, run_trainings
@@ -67,7 +67,7 @@ class _Learned:
     parameters: int
     operations: int
     onnx: Callable[[Mapping[str, str]], bytes]
-    ratios: Callable[[Floats], np.ndarray]
+    ratios: Callable[[Float32Array], np.ndarray]
     by: str
     version: str
 
@@ -279,13 +279,13 @@ def _measured(data: bytes, learned: _Learned, X: np.ndarray) -> bytes:
     difference = float((np.abs(theirs - ours) / np.maximum(ours, 1e-6)).max())
     if not difference <= MOST_DIFFERENCE:
         raise RuntimeError(f"onnxruntime is {difference:.2g} of a ratio away from {learned.by}, limit {MOST_DIFFERENCE:g}")
-    told = {
+    document = {
         "max_difference": {f"onnxruntime and {learned.by}": difference, "share of": "a ratio", "transforms": len(rows)},
         "latency_us": {**network.latency_us(rows), "threads": 1, "transforms a call": 1},
         "versions": {"onnxruntime": onnxruntime.__version__, learned.by: learned.version},
         "machine": {"processor": _processor(), "system": platform.system(), "architecture": platform.machine()},
     }
-    return (json.dumps(told, indent=1) + "\n").encode()
+    return (json.dumps(document, indent=1) + "\n").encode()
 
 
 def _processor() -> str:

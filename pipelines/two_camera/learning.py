@@ -30,7 +30,7 @@ from ...eval.protocols.cross_validation import (
 )
 from ...training.illuminants.pictures import LinearPictures
 from ...training.two_camera.reillumination import reilluminated
-from ..experiments import LOGGER, rejected_training, told
+from ..experiments import LOGGER, rejected_training, training_text
 from ..training_results import NOT_FITTED
 
 
@@ -60,7 +60,7 @@ def learn_folds(
     settings = training["settings"]
     made = estimator(**settings["estimator"])
     if hasattr(made, "progress"):
-        made.progress = lambda line: LOGGER.info("%s: %s", told(training), line)  # type: ignore[attr-defined]
+        made.progress = lambda line: LOGGER.info("%s: %s", training_text(training), line)  # type: ignore[attr-defined]
     if hasattr(made, "folder"):
         made.folder = Path(folder)  # type: ignore[attr-defined]
     if changes is not None:

@@ -45,7 +45,7 @@ def learns(line: Line) -> bool:
 
 
 def warnings_of(line: Line) -> list[str]:
-    return [told for flag, told in UNFAIR.items() if line.settings[flag]]
+    return [reason for flag, reason in UNFAIR.items() if line.settings[flag]]
 
 
 def data_differs(config: TwoCameraConfig, made: Mapping[str, Artifact]) -> str:
@@ -70,7 +70,7 @@ def has_digest(made: Mapping[str, Artifact], stage: str, digest: str) -> bool:
     return stage in made and made[stage].digest == digest
 
 
-def told_digests(config: TwoCameraConfig, made: Mapping[str, Artifact]) -> list[Block]:
+def digest_notes(config: TwoCameraConfig, made: Mapping[str, Artifact]) -> list[Block]:
     """For data with the published number of pairs that are not computed here: how to state that they are the paper's."""
     if config.compare_with is None or isinstance(config.source, LitPictures | Radiometric) or "folded" not in made:
         return []

@@ -33,12 +33,12 @@ from .paper import (
     SHOWN,
     augmentation_of,
     data_differs,
+    digest_notes,
     learns,
     other_augmentation,
     other_training,
     paper_name,
     row_of,
-    told_digests,
     warnings_of,
     why_not_the_papers,
 )
@@ -94,7 +94,7 @@ def beside_the_paper(config: TwoCameraConfig, run: ReportedRun, found: Sequence[
     return [
         lines_table(found, columns, caption, times=1, decimals=2, published=rows),
         verdict,
-        *told_digests(config, run.made),
+        *digest_notes(config, run.made),
         *([Table(columns_beside, beside, "Side by side", decimals=2), _not_here(config, found)] if beside else []),
         *_of_other_pictures(config, found),
         *_with_and_without(config, run, found),
@@ -185,8 +185,8 @@ def results_sections(config: TwoCameraConfig, run: ReportedRun, pictures: Pictur
         *cost_blocks(found),
         *settings_details(found),
     ]
-    if warnings := sorted({told for line in found for told in warnings_of(line)}):
-        blocks.append(Text([f"Not comparable with the other rows: {told}." for told in warnings], tone="note"))
+    if warnings := sorted({warning for line in found for warning in warnings_of(line)}):
+        blocks.append(Text([f"Not comparable with the other rows: {warning}." for warning in warnings], tone="note"))
     estimates = {line.label: estimates_of(run.predicted(line)) for line in found}
     chart = box_chart(
         {name: all_errors(mine) for name, mine in estimates.items()},

@@ -25,7 +25,7 @@ from ..errors import WrongUse
 from ..experiments import Training
 from ..metrics import with_metrics
 from ..names import reference_of, settings_for
-from ..stream_trainings import Runs, places_of, trainings_of, weights_sha256
+from ..stream_trainings import Runs, setting_places, trainings_of, weights_sha256
 from .config import VclimbConfig, VclimbEvaluation
 from .stream import clip_view, narrowings, tasks
 
@@ -65,7 +65,7 @@ def _trainings(
         for name, frames in rows:
             settings = {**baseline_settings(config, name, frames), **recorded}
             _check_views(name, settings)
-            given = {"settings": settings, "places": places_of(name)}
+            given = {"settings": settings, "places": setting_places(name)}
             yield {"protocol": f"frames {frames}", "method": (name, _reference(name)), **given}
 
     return trainings_of(

@@ -76,8 +76,8 @@ def memories_section(protocols: Mapping[str, Sequence[Line]]) -> list[Section]:
     labels = line_labels([(line.method, own) for line, own in zip(every, settings, strict=True)])
     for line, own, label in zip(every, settings, labels, strict=True):
         protocol = line.protocol if last_held(line) is not None else ""
-        told = f"{label}, {protocol.removeprefix('frames ')} frames" if protocol else label
-        found.setdefault((label, protocol), dataclasses.replace(line, label=told, settings=own))
+        text = f"{label}, {protocol.removeprefix('frames ')} frames" if protocol else label
+        found.setdefault((label, protocol), dataclasses.replace(line, label=text, settings=own))
     together = [found[key] for key in sorted(found, key=lambda key: (key[0], _place(key[1])))]
     caption = f"By method and by frames per stored clip, as in Tables 3 and 4: percent, {SPREAD}"
     table = lines_table(together, {**_HELD, **whole_columns(METRICS)}, caption)
@@ -92,7 +92,7 @@ def task_names(line: Line) -> list[str]:
 def _curves(lines: Sequence[Line]) -> list[Block]:
     """Accuracy and forgetting after each task. All lines have the tasks of the first."""
     names = task_names(lines[0])
-    told = {
+    curves = {
         "acc_class_weighted": ("accuracy", "Accuracy over all classes seen so far, after each task"),
         "bwf_class_weighted": (
             "BWF",
@@ -101,7 +101,7 @@ def _curves(lines: Sequence[Line]) -> list[Block]:
     }
     return [
         block
-        for metric, (axis, caption) in told.items()
+        for metric, (axis, caption) in curves.items()
         for block in position_curves(lines, metric, lambda line: names, value_axis=axis, caption=caption)
     ]
 

@@ -238,8 +238,8 @@ def _after(asking: Asking, request: Request, key: str = "") -> Response:
 
 
 def _question(asking: Asking, request: Request) -> Response:
-    told = request.query_params.get("id", "")
-    return _next(asking, request, key=asking.desk.key_of(told) if told else "")
+    shown_id = request.query_params.get("id", "")
+    return _next(asking, request, key=asking.desk.key_of(shown_id) if shown_id else "")
 
 
 def _answer(asking: Asking, request: Request) -> Response:
@@ -405,12 +405,14 @@ def serve(
     """
     with asked_by(asked, out, go_on=go_on, **whom) as asking:
 
-        def told(address: str, token: str) -> None:
+        def tell_links(address: str, token: str) -> None:
             for name, link in pages.links(asking.desk, address, token):
                 tell(name, link)
 
         with contextlib.suppress(KeyboardInterrupt):  # the usual end of a server
-            serve_app(lambda port, token: make_app(asking, host=host, port=port, token=token), host=host, port=port, tell=told)
+            serve_app(
+                lambda port, token: make_app(asking, host=host, port=port, token=token), host=host, port=port, tell=tell_links
+            )
     answers = asking.desk.answers
     counted = any(answers.undone.values()) and (Path(out) / asked.votes_file).exists()  # answers withdrawn since the import
     return asking.count() if counted or any(answers.stands.values()) else None

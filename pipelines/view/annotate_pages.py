@@ -8,12 +8,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ...curation.package_data import package_text
 from ...curation.qa.desk import Desk
 from ...curation.qa.options import LABELS_PROMPT, NO, NONE_OF_THE_ABOVE, SENSITIVE_PROMPT, YES
 from ...curation.qa.served import Answer, Answers
 from ...eval.report.blocks import Block, Card, Cards, Cell, CellValue, Section, Table, Text
 from ...eval.report.html import filled
-from .pages import own_source
 
 _KEYS = "123456789abcdefghijkmopqrstvwxz"
 """Keys of the options in order; Yes and No, undo and later have other keys."""
@@ -39,7 +39,7 @@ def links(desk: Desk, address: str, token: str = "") -> Iterator[tuple[str, str]
 def _filled(kind: str, title: str, **more: Any) -> str:
     values: dict[str, Any] = {"kind": kind, "title": title, "linkable": lambda href: False, "problem": ""}
     values |= {"none_of_the_above": NONE_OF_THE_ABOVE, "sensitive_prompt": SENSITIVE_PROMPT}
-    return filled(own_source("frame.html") + own_source("annotate.html"), **{**values, **more})
+    return filled(package_text(__package__, "frame.html") + package_text(__package__, "annotate.html"), **{**values, **more})
 
 
 def error_page(why: str) -> str:
@@ -209,13 +209,13 @@ def disagreements(desk: Desk, answers: Answers) -> dict[str, list[str]]:
         if len(some) < desk.asked.workers:
             continue
         decided = answers.stands.get("", {}).get(key, Answer(None, None))
-        told: dict[str, list[Any]] = {
+        answers_of: dict[str, list[Any]] = {
             "labels": [tuple(sorted(each.labels or ())) for each in some],
             "sensitive": [each.sensitive for each in some],
         }
-        forms = [form for form in desk.asked.forms if len({*told[form]}) > 1 and getattr(decided, form) is None]
+        forms = [form for form in desk.asked.forms if len({*answers_of[form]}) > 1 and getattr(decided, form) is None]
         if forms:
-            settled = all(2 * max(told[form].count(each) for each in told[form]) > len(some) for form in forms)
+            settled = all(2 * max(answers_of[form].count(each) for each in answers_of[form]) > len(some) for form in forms)
             found.append((settled, key, forms))
     return {key: forms for _, key, forms in sorted(found, key=lambda each: each[0])}
 

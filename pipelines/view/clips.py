@@ -36,7 +36,7 @@ def is_other_clip(data: bytes) -> bool:
     return any(data[at : at + len(magic)] == magic for at, magic in _CONTAINERS)
 
 
-def frames_of(data: bytes) -> list[bytes]:
+def clip_jpegs(data: bytes) -> list[bytes]:
     """JPEGs of evenly spaced frames; cached.
 
     Raises:

@@ -121,12 +121,12 @@ def _row(stage: str, key: str, runs: Sequence[ShownRun], columns: Sequence[str])
             continue
         names = [name for name, payload in run.payloads(stage, row).items() if payload.seen][:1]
         pictures: list[ShownPicture] = [ShownPicture.of(run, stage, key, name) for name in names]
-        values = [(name, _told(row.get(name))) for name in columns]
+        values = [(name, _value_text(row.get(name))) for name in columns]
         sides.append({"href": row_address(run, stage, key), "pictures": pictures, "values": values})
     return {"key": key, "sides": sides}
 
 
-def _told(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, dict):
         return f"sha256 {str(value.get('sha256'))[:12]}"
     text = "–" if value is None else whole(value)

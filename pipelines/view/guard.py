@@ -83,7 +83,7 @@ class Guard:
                 if scope["body"] is None:
                     return
             except TimeoutError:
-                answer = _told(
+                answer = _refusal(
                     408, f"the body of the request did not arrive within {_SLOWEST_BODY_S:g} s", {"connection": "close"}
                 )
         if answer is None:
@@ -96,22 +96,22 @@ class Guard:
         headers = Headers(scope=scope)
         posted = scope["method"] == "POST" and scope["path"] in self._takes
         if not posted and scope["method"] not in ("GET", "HEAD"):
-            return _told(405, f"{scope['method'][:20]}: this address is read-only", {"allow": "GET, HEAD"})
+            return _refusal(405, f"{scope['method'][:20]}: this address is read-only", {"allow": "GET, HEAD"})
         if len(scope["raw_path"]) + len(scope["query_string"]) > LONGEST_ADDRESS:
-            return _told(414, f"an address of more than {LONGEST_ADDRESS} bytes")
+            return _refusal(414, f"an address of more than {LONGEST_ADDRESS} bytes")
         length, most = headers.get("content-length", "0"), self._takes[scope["path"]] if posted else 0
         if "transfer-encoding" in headers or not (
             length.isascii() and length.isdigit() and len(length) < 16 and int(length) <= most
         ):
-            return _told(413, f"a body of {length[:16]} bytes: {most} at most" if posted else "a request with a body")
+            return _refusal(413, f"a body of {length[:16]} bytes: {most} at most" if posted else "a request with a body")
         host = headers.get("host", "")
         if headers.getlist("host") != [host] or not self._is_own(host):
-            return _told(403, "the Host of the request is not this server's: open the link that it printed")
+            return _refusal(403, "the Host of the request is not this server's: open the link that it printed")
         origin = headers.get("origin")
         if (origin is not None or posted) and origin not in (f"http://{host}", f"https://{host}"):
-            return _told(403, "a request from a page of another origin")
+            return _refusal(403, "a request from a page of another origin")
         if headers.get("sec-fetch-site") == "cross-site" and (posted or headers.get("sec-fetch-mode") != "navigate"):
-            return _told(403, "a request from a page of another site")
+            return _refusal(403, "a request from a page of another site")
         asked = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = next((value for name, value in asked if name == "token"), None)
         if given is not None and (visitor := self._visitor(given)):
@@ -119,7 +119,7 @@ class Guard:
         scope["visitors"] = self._visitors(headers)
         if scope["visitors"]:
             return None
-        return _told(403, "no token: open the link that was printed or that you were given, with its token")
+        return _refusal(403, "no token: open the link that was printed or that you were given, with its token")
 
     def _welcome(self, scope: Scope, asked: Sequence[tuple[str, str]], role: str, token: str) -> Response:
         # The path is kept as it came, with exactly one leading slash, so that the redirect never leaves this server.
@@ -171,5 +171,5 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _told(status: int, why: str, headers: dict[str, str] | None = None) -> Response:
+def _refusal(status: int, why: str, headers: dict[str, str] | None = None) -> Response:
     return PlainTextResponse(f"refused: {why}\n", status, headers)

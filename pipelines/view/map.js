@@ -13,8 +13,8 @@ const RAMP = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 2
 function colour(name) {
   const box = document.createElement("canvas").getContext("2d");
   box.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(name).trim() || "#888888";
-  const told = box.fillStyle;
-  return [1, 3, 5].map((at) => parseInt(told.slice(at, at + 2), 16));
+  const hex = box.fillStyle;
+  return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 }
 
 function palette(head) {
@@ -72,7 +72,7 @@ function view(points, colours) {
 }
 
 async function drawMap(box) {
-  const told = box.nextElementSibling;
+  const status = box.nextElementSibling;
   const { head, points, colours } = await read(box);
   const canvas = box.querySelector("canvas");
   const pen = canvas.getContext("2d");
@@ -96,7 +96,7 @@ async function drawMap(box) {
   }
   pen.putImageData(picture, 0, 0);
   legend(box.querySelector(".legend"), head, table);
-  told.textContent = `${seen.shown.toLocaleString("en")} points` + (head.step > 1 ? `, one of every ${head.step} rows` : "") + ".";
+  status.textContent = `${seen.shown.toLocaleString("en")} points` + (head.step > 1 ? `, one of every ${head.step} rows` : "") + ".";
   lasso(box, canvas, pen, picture, { points, colours, step: head.step, scale, shift });
 }
 
@@ -125,11 +125,11 @@ function lasso(box, canvas, pen, picture, map) {
     const step = Math.ceil(corners.length / MOST_CORNERS);
     const side = Number(box.dataset.side);
     const within = (value) => Math.min(Math.max(Math.round(value), 0), side);
-    const told = corners.filter((_, at) => at % step === 0)
+    const lasso = corners.filter((_, at) => at % step === 0)
       .map((corner) => [0, 1].map((axis) => within((corner[axis] - map.shift[axis]) / map.scale * side / LARGEST)).join("."));
-    if (told.length < 3) { pen.putImageData(picture, 0, 0); return; }
+    if (lasso.length < 3) { pen.putImageData(picture, 0, 0); return; }
     const there = new URL(box.dataset.here, location.href);
-    there.searchParams.set("lasso", told.join("."));
+    there.searchParams.set("lasso", lasso.join("."));
     location.href = there.href;
   });
 }
@@ -145,14 +145,14 @@ function open(box, map, [x, y]) {
 }
 
 async function send(input) {
-  const told = input.form.querySelector(".told");
+  const status = input.form.querySelector(".told");
   const file = input.files[0];
   if (!file) return;
   const answer = await fetch(input.dataset.picture, { method: "POST", body: file, headers: { "content-type": "application/octet-stream" } });
   const text = await answer.text();
   let found = {};
-  try { found = JSON.parse(text); } catch { found = { told: text }; }
-  if (!answer.ok) { told.textContent = found.told; return; }
+  try { found = JSON.parse(text); } catch { found = { message: text }; }
+  if (!answer.ok) { status.textContent = found.message; return; }
   const there = new URL(input.form.action);
   for (const [name, value] of new FormData(input.form)) {
     if (typeof value === "string" && name !== "like") there.searchParams.append(name, value);

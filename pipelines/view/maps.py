@@ -84,10 +84,10 @@ def plane(vectors: VectorColumn, kind: str) -> Plane:
     if (held := _planes.get(key)) is not None:
         return held
     with one_at_a_time(_drawing, _PATIENCE_S, "another map has been computing"):
-        return _planes.get(key) or _planes.keep(key, _drawn(vectors, kind))
+        return _planes.get(key) or _planes.keep(key, _computed_plane(vectors, kind))
 
 
-def _drawn(vectors: VectorColumn, kind: str) -> Plane:
+def _computed_plane(vectors: VectorColumn, kind: str) -> Plane:
     rows = vectors.artifact.rows
     step = max(1, -(-rows // (_MOST_UMAP if kind == "umap" else _MOST_POINTS)))
     place = _by_umap(vectors, step) if kind == "umap" else _by_axes(vectors, rows)

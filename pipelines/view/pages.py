@@ -8,13 +8,13 @@ import datetime as dt
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...curation.artifact import Artifact
+from ...curation.package_data import package_text
 from ...curation.rows import is_array, is_blob
 from ...eval.report.blocks import Block, Card, Cards, Cell, CellValue, Section, Table, Text
 from ...eval.report.html import filled
@@ -27,7 +27,7 @@ from ..samples import rejects_sections
 from .curves import curve_blocks
 from .query import OPERATORS, SIMILARITY, Condition, Query, one_at_a_time
 from .run_view import ShownPicture, ShownRun, pictured, row_address
-from .similarity import find_part, groups, map_part, view_of
+from .similarity import find_part, map_part, near_duplicate_groups, view_of
 from .table import MOST_DOWNLOADED, Bars, ParquetRows
 from .trainings import training_blocks
 from .vectors import vector_columns
@@ -46,11 +46,6 @@ def drawing() -> contextlib.AbstractContextManager[None]:
     return one_at_a_time(_DRAWING, _PATIENCE_S, "other pages have been rendering")
 
 
-def own_source(name: str) -> str:
-    """Text of a file of this package."""
-    return (files(__package__ or "") / name).read_text(encoding="utf-8")
-
-
 def filled_page(run: ShownRun, kind: str, title: str, subtitle: str = "", **more: Any) -> str:
     """A page of ``view.html``.
 
@@ -62,7 +57,7 @@ def filled_page(run: ShownRun, kind: str, title: str, subtitle: str = "", **more
     """
     record = run.record
     links = [("Plan", "/"), ("Rejected rows", "/rejects"), ("Results", "/results")]
-    nav = [(told, run.base + place) for told, place in links]
+    nav = [(name, run.base + place) for name, place in links]
     nav += [
         ("Compare", "/compare"),
         ("This run" if run.base else "The other run", "/" if run.base else "/other/"),
@@ -70,7 +65,7 @@ def filled_page(run: ShownRun, kind: str, title: str, subtitle: str = "", **more
     stages = [(name, f"{run.base}/stage/{name}") for name in record.stages]
     values: dict[str, Any] = {"kind": kind, "title": title, "subtitle": subtitle, "out": run.out, "nav": nav, "stages": stages}
     values |= {"sections": [], "base": run.base, "linkable": _linkable, "live": False, "operators": OPERATORS}
-    return filled(own_source("frame.html") + own_source("view.html"), **{**values, **more})
+    return filled(package_text(__package__, "frame.html") + package_text(__package__, "view.html"), **{**values, **more})
 
 
 def _linkable(href: str) -> bool:
@@ -213,7 +208,7 @@ def stage_page(run: ShownRun, stage: str, asked: Sequence[tuple[str, str]], *, r
 
 def groups_page(run: ShownRun, stage: str, asked: Mapping[str, str]) -> str:
     """Groups of near-duplicates of a stage, with their pictures."""
-    found = groups(run, stage, asked)
+    found = near_duplicate_groups(run, stage, asked)
     subtitle = f"by {found['column']}" + (f", cosine {found['least']:g} or more" if found["least"] else "")
     return filled_page(run, "groups", f"{stage}: near-duplicates", subtitle, stage=stage, **found)
 
@@ -303,7 +298,7 @@ def _linked(bars: Bars, query: Query, here: str) -> Mapping[str, Any]:
         }
         for label, count, chosen in bars.bars
     ]
-    return {"column": bars.column, "bars": lines, "told": bars.told}
+    return {"column": bars.column, "bars": lines, "summary": bars.summary}
 
 
 def _trees(rows: ParquetRows) -> list[Section]:

@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw
 from ...curation.stages.decode import PILLOW_ERRORS
 from ...curation.stages.image_format import PILLOW_NAMES, sniff_extension
 from ...datasets.reader.decode import decode_npy
-from ...datasets.skeleton.layouts import packaged
+from ...datasets.skeleton.layouts import built_in_layouts
 from ...eval.report.images import thumbnail
 from .clips import is_other_clip
 from .query import Refused
@@ -55,7 +55,7 @@ class Payload:
     note: str = ""
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """A description in one line."""
         if self.array is not None:
             return f"{self.array.dtype} ({', '.join(map(str, self.array.shape))})"
@@ -90,7 +90,7 @@ def clip_type(data: bytes) -> str:
 
 
 def _array_kind(array: NDArray[Any]) -> str:
-    joints = {len(layout.joints) for layout in packaged().values()}
+    joints = {len(layout.joints) for layout in built_in_layouts().values()}
     if not array.size or array.dtype.kind not in "fiu":
         return "array"
     if (
@@ -194,7 +194,7 @@ def motion(payload: Payload) -> dict[str, Any]:
     """Bones, and joint coordinates of each body frame by frame in [0, 1], the second downwards."""
     array = np.asarray(payload.array, dtype=np.float64)
     array = array[..., None] if array.ndim == 3 else array
-    layout = next(one for one in packaged().values() if len(one.joints) == array.shape[2])
+    layout = next(one for one in built_in_layouts().values() if len(one.joints) == array.shape[2])
     step = -(-array.shape[1] // _MOST_FRAMES)
     flat = np.nan_to_num(array[:2, ::step])
     there = [body for body in range(flat.shape[3]) if np.any(flat[..., body])]

@@ -81,7 +81,7 @@ def _shown(run: ShownRun, stage: str, key: str, row: Mapping[str, Any], payload:
     return {
         "name": name,
         "kind": payload.kind,
-        "told": payload.told,
+        "summary": payload.summary,
         "file": payload_address(run, stage, key, name, "file"),
         "large": payload_address(run, stage, key, name, "large") if payload.seen else "",
         "corrected": payload_address(run, stage, key, name, "large", **corrected) if light else "",
@@ -110,7 +110,7 @@ def _ways(run: ShownRun, places: Sequence[RelatedRow], none: str) -> list[Block]
         [
             Cell(one.stage, href=f"{run.base}/stage/{one.stage}"),
             Cell(one.key, href="" if one.rejected else row_address(run, one.stage, one.key)),
-            Cell(f"rejected: {one.told}" if one.rejected else one.told or None, tone="bad" if one.rejected else "plain"),
+            Cell(f"rejected: {one.note}" if one.rejected else one.note or None, tone="bad" if one.rejected else "plain"),
         ]
         for one in places
     ]

@@ -21,7 +21,7 @@ from ...curation.shards import read_sample
 from ...curation.store import Store, StoreError
 from ...curation.video.frames import unpack_frames
 from .cache import Cache
-from .clips import frames_of
+from .clips import clip_jpegs
 from .payloads import Payload, payload_of
 from .query import Refused
 from .table import Database, ParquetRows
@@ -79,7 +79,7 @@ class RelatedRow:
 
     stage: str
     key: str
-    told: str = ""
+    note: str = ""
     rejected: bool = False
 
 
@@ -239,7 +239,7 @@ class ShownRun:
             payload = payload_of(name, value)
             if payload.kind == "clip" and payload.data is not None and (not only or only.startswith(f"{name}:")):
                 try:
-                    jpegs = frames_of(payload.data)
+                    jpegs = clip_jpegs(payload.data)
                 except Refused as error:
                     jpegs, payload = [], dataclasses.replace(payload, note=str(error))
                 found |= {each: Payload(each, "picture", jpeg) for at, jpeg in enumerate(jpegs) if (each := f"{name}:{at:04d}")}

@@ -26,6 +26,7 @@ from starlette.routing import Mount, Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ...curation.artifact import load_run
+from ...curation.package_data import package_text
 from ...curation.store import Store, StoreError
 from ...eval.report.html import style
 from ..errors import WrongUse
@@ -59,7 +60,7 @@ def make_app(out: str, other: str | None = None, *, host: str, port: int, token:
 
     routes = [
         *files_of_pages("view"),
-        _script("map", pages.own_source("map.js")),
+        _script("map", package_text(__package__, "map.js")),
         Route("/compare", _guarded(first, compare)),
         Route(_PICTURE, functools.partial(_take_picture, first), methods=["POST"]),
         *_routes(first),
@@ -82,9 +83,9 @@ _KEPT = {"cache-control": "private, max-age=60"}
 
 def files_of_pages(*names: str) -> list[Route]:
     """Routes of the style sheet and the scripts."""
-    css = "\n".join([style(_CHOICES), *(pages.own_source(f"{name}.css") for name in names)])
+    css = "\n".join([style(_CHOICES), *(package_text(__package__, f"{name}.css") for name in names)])
     sheet = Route(f"/{names[-1]}.css", lambda _: Response(css, media_type="text/css", headers=_KEPT))
-    return [sheet, *(_script(name, pages.own_source(f"{name}.js")) for name in names)]
+    return [sheet, *(_script(name, package_text(__package__, f"{name}.js")) for name in names)]
 
 
 def _script(name: str, source: str) -> Route:
@@ -213,7 +214,7 @@ def _take_picture(run: ShownRun, request: Request) -> Response:
     try:
         return JSONResponse({"picture": similarity.keep_picture(run, request.scope["body"])})
     except Refused as error:
-        return JSONResponse({"told": str(error)}, 400)
+        return JSONResponse({"message": str(error)}, 400)
 
 
 def _sent_picture(run: ShownRun, request: Request) -> Response:

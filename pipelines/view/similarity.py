@@ -86,7 +86,7 @@ def find_part(run: ShownRun, stage: str, rows: ParquetRows, query: Query, here: 
     return {
         "columns": columns,
         "column": vectors.column,
-        "told": made.told,
+        "reason": made.reason,
         "texts": made.spec is not None and made.spec.kind != "efficientnet_lite",
         "pictures": made.spec is not None,
         "most": MOST_ALIKE,
@@ -109,7 +109,7 @@ def map_part(run: ShownRun, stage: str, rows: ParquetRows, query: Query, here: s
         "data": f"{here}/map?{query.address()}" if shown else "",
         "ask": f"{here}?{query.address(map='pca')}",
         "count": artifact.rows,
-        "kinds": [(kind, told) for kind, told in kinds.items() if kind != "umap" or maps.has_umap()],
+        "kinds": [(kind, title) for kind, title in kinds.items() if kind != "umap" or maps.has_umap()],
         "kind": query.map or "pca",
         "umap": maps.has_umap(),
         "hidden": query.pairs(map="", colour=""),
@@ -141,9 +141,9 @@ def map_data(run: ShownRun, stage: str, asked: Sequence[tuple[str, str]]) -> byt
         "missing": legend.missing,
         "colour": query.colour,
     }
-    told = json.dumps(head, ensure_ascii=True).encode()
-    told += b" " * (-len(told) % 4)
-    return len(told).to_bytes(4, "little") + told + drawn.points.astype("<u2").tobytes() + colours.tobytes()
+    header = json.dumps(head, ensure_ascii=True).encode()
+    header += b" " * (-len(header) % 4)
+    return len(header).to_bytes(4, "little") + header + drawn.points.astype("<u2").tobytes() + colours.tobytes()
 
 
 def neighbours(run: ShownRun, stage: str, key: str) -> Mapping[str, Any] | None:
@@ -158,12 +158,12 @@ def neighbours(run: ShownRun, stage: str, key: str) -> Mapping[str, Any] | None:
         try:
             numbers, scores = vectors.alike(vectors.one(key), _NEIGHBOURS + 1)
         except Refused as error:
-            return {"href": "", "rows": [], "told": str(error)}
+            return {"href": "", "rows": [], "message": str(error)}
         rows = _rows_at(run, stage, numbers)
         near = [(row, score) for row, score in zip(rows, scores.tolist(), strict=True) if row["key"] != key]
         pictures = pictured(run, stage, rows)
         found = [_small(run, stage, row["key"], pictures, f"{score:.4f}") for row, score in near[:_NEIGHBOURS]]
-    return {"href": all_of_them, "rows": found, "told": ""}
+    return {"href": all_of_them, "rows": found, "message": ""}
 
 
 def same_group(run: ShownRun, stage: str, row: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -176,10 +176,10 @@ def same_group(run: ShownRun, stage: str, row: Mapping[str, Any]) -> Mapping[str
     run.remember(stage, rows)
     pictures = pictured(run, stage, rows)
     others = [_small(run, stage, one["key"], pictures, "") for one in rows if one["key"] != row["key"]]
-    return {"href": f"{run.base}/stage/{stage}?{query.address(size=Query.size)}", "rows": others, "told": ""}
+    return {"href": f"{run.base}/stage/{stage}?{query.address(size=Query.size)}", "rows": others, "message": ""}
 
 
-def groups(run: ShownRun, stage: str, asked: Mapping[str, str]) -> Mapping[str, Any]:
+def near_duplicate_groups(run: ShownRun, stage: str, asked: Mapping[str, str]) -> Mapping[str, Any]:
     """Groups of near-duplicates: those found by a stage of the plan, or of vectors with a cosine of at least ``least``."""
     rows = run.rows(stage)
     base = f"{run.base}/stage/{stage}"
@@ -226,9 +226,9 @@ def _rows_at(run: ShownRun, stage: str, numbers: NDArray[np.int64]) -> list[dict
     return rows
 
 
-def _small(run: ShownRun, stage: str, key: str, pictures: Sequence[str], told: str) -> Mapping[str, Any]:
+def _small(run: ShownRun, stage: str, key: str, pictures: Sequence[str], message: str) -> Mapping[str, Any]:
     some = [ShownPicture.of(run, stage, key, name) for name in pictures[:1]]
-    return {"key": key, "href": row_address(run, stage, key), "pictures": some, "told": told}
+    return {"key": key, "href": row_address(run, stage, key), "pictures": some, "message": message}
 
 
 def key_at(run: ShownRun, stage: str, number: str) -> str:

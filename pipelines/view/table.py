@@ -51,11 +51,11 @@ class Chosen:
 
 @dataclasses.dataclass(frozen=True)
 class Bars:
-    """A histogram: ``bars`` are label, count and the conditions that select the rows; ``told`` is a summary in words."""
+    """A histogram: ``bars`` are label, count and the conditions that select the rows; ``summary`` describes it in words."""
 
     column: str
     bars: list[tuple[str, int, tuple[Condition, ...]]]
-    told: str
+    summary: str
 
 
 class Database:
@@ -207,7 +207,7 @@ class ParquetRows:
             values,
         )
         exact = not (pa.types.is_nested(kind) or pa.types.is_timestamp(kind))
-        bars = [(_told(one["value"]), one["rows"], self._being(column, one["value"]) if exact else ()) for one in some]
+        bars = [(_value_text(one["value"]), one["rows"], self._being(column, one["value"]) if exact else ()) for one in some]
         what = "lengths" if pa.types.is_nested(kind) else "months" if pa.types.is_timestamp(kind) else "values"
         return Bars(column, bars, f"the {_BINS} most frequent {what}" if len(bars) == _BINS else f"{len(bars)} {what}")
 
@@ -300,5 +300,5 @@ def _short(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
-def _told(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return "–" if value is None else "yes" if value is True else "no" if value is False else str(value)

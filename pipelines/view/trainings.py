@@ -55,10 +55,10 @@ def _positions(run: ShownRun, store: Store, name: str) -> int | None:
     for path in _files(run, store, name):
         if path.name == "progress.json" and path.stat().st_size < _MOST_BYTES:
             try:
-                told = json.loads(path.read_bytes()).get("done")
+                number = json.loads(path.read_bytes()).get("done")
             except (OSError, ValueError, AttributeError):  # replaced meanwhile, or not a checkpoint of this package
                 continue
-            done.append(told if isinstance(told, int) and 0 <= told < 1 << 40 else 0)
+            done.append(number if isinstance(number, int) and 0 <= number < 1 << 40 else 0)
         elif path.name.startswith("part-"):
             done.append(0)
     return max(done, default=None)

@@ -154,12 +154,12 @@ class EncodedBy:
     Attributes:
         spec: the encoder; None if it cannot be loaded here.
         weights: content digest of its checkpoint, "" if it has none.
-        told: why it cannot be loaded here, in one line.
+        reason: why it cannot be loaded here, in one line.
     """
 
     spec: EncoderSpec | None
     weights: str = ""
-    told: str = ""
+    reason: str = ""
 
 
 def made_by(vectors: VectorColumn) -> EncodedBy:
@@ -172,17 +172,18 @@ def made_by(vectors: VectorColumn) -> EncodedBy:
             break
         artifact = found
     settings = artifact.recipe["settings"]
-    told, checkpoint = settings.get("encoder"), settings.get("checkpoint") or {}
-    if not isinstance(told, dict):
-        return EncodedBy(None, told=f"stage {artifact.stage}, which made {vectors.column}, names no encoder")
-    if told.get("type") not in _SPECS:
+    encoder, checkpoint = settings.get("encoder"), settings.get("checkpoint") or {}
+    if not isinstance(encoder, dict):
+        return EncodedBy(None, reason=f"stage {artifact.stage}, which made {vectors.column}, names no encoder")
+    if encoder.get("type") not in _SPECS:
         return EncodedBy(
-            None, told=f"the encoder of {vectors.column} is {str(told.get('of', 'code'))[:80]}: user code is not run here"
+            None,
+            reason=f"the encoder of {vectors.column} is {str(encoder.get('of', 'code'))[:80]}: user code is not run here",
         )
     try:
-        spec = _SPECS[told["type"]](**{name: value for name, value in told.items() if name != "type"})
+        spec = _SPECS[encoder["type"]](**{name: value for name, value in encoder.items() if name != "type"})
     except (TypeError, ValueError) as error:
-        return EncodedBy(None, told=f"the encoder of {vectors.column} is of another version: {error}"[:300])
+        return EncodedBy(None, reason=f"the encoder of {vectors.column} is of another version: {error}"[:300])
     return EncodedBy(spec, str(checkpoint.get("content", "")) if isinstance(checkpoint, dict) else "")
 
 
@@ -194,7 +195,7 @@ def encode(vectors: VectorColumn, wanted: str | bytes) -> NDArray[np.float32]:
     """
     made = made_by(vectors)
     if made.spec is None:
-        raise Refused(made.told)
+        raise Refused(made.reason)
     with one_at_a_time(_ENCODING, SECONDS, "another search has used the encoder"):
         try:
             encoder = _loaded(made.spec, _checkpoint(vectors.run, made.weights))

@@ -13,7 +13,7 @@ from benchwright.curation.keys import where
 from benchwright.curation.png import stored_png
 from benchwright.curation.rows import Blob, Reject
 from benchwright.curation.run import run
-from benchwright.curation.stages.blur import Blurred, Seen, blur
+from benchwright.curation.stages.blur import Blurred, ImageRow, blur
 from benchwright.curation.stages.decode import decode_rgb
 from benchwright.curation.stages.detectors import detector
 from benchwright.curation.stages.exif import read_exif
@@ -35,7 +35,7 @@ def nothing(pixels: np.ndarray) -> list[tuple[float, ...]]:
 
 
 def blurred(data: bytes, **settings: object) -> Blurred:
-    return blur(Seen("a", Blob(data)), **{"detector": one_box, **settings})  # type: ignore[arg-type]
+    return blur(ImageRow("a", Blob(data)), **{"detector": one_box, **settings})  # type: ignore[arg-type]
 
 
 def with_exif(pixels: np.ndarray, orientation: int = 1) -> bytes:
@@ -174,8 +174,8 @@ def test_settings_out_of_range(setting: dict[str, float]) -> None:
 # ---------------------------------------------------------------------------------------------------------------- runs
 
 
-def listed() -> list[Seen]:
-    return [Seen(f"{seed}", Blob(with_exif(noise(seed)))) for seed in range(4)]
+def listed() -> list[ImageRow]:
+    return [ImageRow(f"{seed}", Blob(with_exif(noise(seed)))) for seed in range(4)]
 
 
 def test_runs_are_the_same_and_a_changed_detector_is_seen(tmp_path: Path) -> None:

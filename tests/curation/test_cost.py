@@ -15,7 +15,7 @@ import cloudpickle
 import numpy as np
 import pytest
 from benchwright.curation.artifact import load_made
-from benchwright.curation.cost import Meter, Use, estimates, peak_bytes_of_all
+from benchwright.curation.cost import Meter, Use, cost_estimates, peak_bytes_of_all
 from benchwright.curation.flow import Flow, PlanError, source, step
 from benchwright.curation.keys import where
 from benchwright.curation.run import Progress, run, status
@@ -158,12 +158,12 @@ def test_an_estimate_grows_with_the_rows_besides_the_start(numbers: Path, tmp_pa
         "listed": {"seconds": 1.0, "cost": {**once, "tasks": 1, "start_seconds": 0.0}},
         "spun": {"seconds": 10.0, "cost": once},
     }
-    listed, spun = estimates(sample, made, {"listed": 300})
+    listed, spun = cost_estimates(sample, made, {"listed": 300})
     assert (listed.seconds, listed.rough, spun.rough) == (10.0, True, False)
     assert (spun.rows_in, spun.rows, spun.seconds, spun.cpu_seconds) == (300, 300, 64.0, 182.0)
-    _, kept = estimates(sample, made, {"listed": 300, "spun": 30})  # keeps a number of rows, and looks at all of them
+    _, kept = cost_estimates(sample, made, {"listed": 300, "spun": 30})  # keeps a number of rows, and looks at all of them
     assert (kept.rows_in, kept.rows, kept.seconds) == (300, 30, 64.0)
-    _, resumed = estimates(sample, {**made, "spun": {"seconds": 10.0, "cost": {**once, "rows": 15}}}, {})
+    _, resumed = cost_estimates(sample, {**made, "spun": {"seconds": 10.0, "cost": {**once, "rows": 15}}}, {})
     assert resumed.seconds == 4.0 + 2 * 6.0
 
 
@@ -178,21 +178,21 @@ def test_two_samples_tell_the_start_of_a_stage_of_one_part(numbers: Path, tmp_pa
 
     made = {"listed": record(30, 1.0, 1.0), "spun": record(30, 10.0, 8.0)}
     smaller = {"listed": (10, record(10, 1.0, 1.0)), "spun": (10, record(10, 6.0, 4.0))}
-    listed, spun = estimates(sample, made, {"listed": 300}, smaller)
+    listed, spun = cost_estimates(sample, made, {"listed": 300}, smaller)
     assert not listed.rough
     assert not spun.rough
     assert listed.seconds == listed.cpu_seconds == 1.0  # takes as long for any number of rows
     assert (spun.seconds, spun.cpu_seconds) == (4.0 + 10 * 6.0, 2.0 + 10 * 6.0)
     made["spun"]["cost"]["rows"] = smaller["spun"][1]["cost"]["rows"] = 0  # as of a stage that takes all rows at once
-    assert estimates(sample, made, {"listed": 300}, smaller)[1] == spun
+    assert cost_estimates(sample, made, {"listed": 300}, smaller)[1] == spun
     made["spun"]["cost"]["rows"] = 30
     for bad in ((30, record(30, 6.0, 4.0)), (10, record(4, 6.0, 4.0)), (10, {"seconds": 6.0})):
-        _, spun = estimates(sample, made, {"listed": 300}, {"spun": bad})  # as many rows, resumed, or without a record
+        _, spun = cost_estimates(sample, made, {"listed": 300}, {"spun": bad})  # as many rows, resumed, or without a record
         assert (spun.seconds, spun.cpu_seconds, spun.rough) == (100.0, 80.0, True)
 
 
 def test_an_estimate_without_a_sample_says_what_it_needs(numbers: Path, tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"finished sample, and stage 'listed' has not"):
-        estimates(status(plan(numbers), str(tmp_path)), {}, {})
+        cost_estimates(status(plan(numbers), str(tmp_path)), {}, {})
     with pytest.raises(PlanError, match=r"no stage 'nope' to estimate from: there are listed, spun"):
-        estimates(status(plan(numbers), str(tmp_path)), {}, {"nope": 3})
+        cost_estimates(status(plan(numbers), str(tmp_path)), {}, {"nope": 3})

@@ -6,7 +6,7 @@ import errno
 from pathlib import Path
 
 import pytest
-from benchwright.curation.local_files import Written, place, replacing, write_whole, writing
+from benchwright.curation.local_files import Written, place_files, replacing, write_whole, writing
 
 
 def test_a_file_takes_the_place_of_the_old_one_when_it_is_whole(tmp_path: Path) -> None:
@@ -42,5 +42,5 @@ def test_files_take_their_places_later_and_in_order(tmp_path: Path) -> None:
     assert not [each.name for each in tmp_path.iterdir() if not each.name.startswith(".")]
     later[1].beside.unlink()  # somebody took it away
     with pytest.raises(FileNotFoundError, match=r"No such file.*/b"):
-        place(later)
+        place_files(later)
     assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("a", b"a")]

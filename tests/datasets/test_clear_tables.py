@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from benchwright.curation.package_data import package_toml
 from benchwright.datasets.clear.facts import FEATURES, PublishedCell, facts, published_tables
-from benchwright.training.baselines.clear import groups, paper_methods
+from benchwright.training.baselines.clear import method_groups, paper_methods
 
 CELLS = [cell for table in published_tables() for cell in table.cells]
 Place = tuple[str, str, str, str, str]
@@ -34,7 +34,7 @@ def test_rows_are_our_methods() -> None:
     group = {"Table 1": "table1", "Table 2": "table2"}
     for table in published_tables():
         rows = list(dict.fromkeys(cell.row for cell in table.cells))
-        assert rows == groups()[group.get(table.name, "table6")]
+        assert rows == method_groups()[group.get(table.name, "table6")]
     for cell in CELLS:
         method, settings = paper_methods()[cell.row]
         assert method == cell.method

@@ -19,7 +19,7 @@ from benchwright.datasets.skeleton.archives import read_npz, read_pyskl
 from benchwright.datasets.skeleton.arrays import read_arrays
 from benchwright.datasets.skeleton.bvh import layout_of_bvh, parse_bvh, positions, sequence_of_bvh
 from benchwright.datasets.skeleton.files import list_class_folders
-from benchwright.datasets.skeleton.layouts import Layout, packaged
+from benchwright.datasets.skeleton.layouts import Layout, built_in_layouts
 from benchwright.datasets.skeleton.missing import completed, row_of_joints
 from benchwright.datasets.skeleton.own_labels import read_labels
 from benchwright.datasets.skeleton.rows import CompletedRow, InFile, OwnSequence, TensorRow
@@ -589,7 +589,7 @@ def test_packaged_layouts_of_other_trackers() -> None:
     """Numbers of joints, and of edges as their makers publish them; some bones by name, and the ends of each tree."""
     told = {"coco_17": (17, 16), "openpose_25": (25, 24), "mediapipe_33": (33, 39), "smpl_24": (24, 23)}
     for name, counts in told.items():
-        layout = packaged()[name]
+        layout = built_in_layouts()[name]
         assert (len(layout.joints), len(layout.edges)) == counts
         bones = {frozenset((layout.joints[one], layout.joints[other])) for one, other in layout.edges}
         for side in ("left", "right"):  # each side is the other one mirrored

@@ -14,7 +14,7 @@ import torch
 from benchwright.curation.rows import Reject, Rejected
 from benchwright.datasets.skeleton.arrays import ArrayFile, list_arrays
 from benchwright.datasets.skeleton.files import joints_from_npy, json_values, sequence_from_json
-from benchwright.datasets.skeleton.layouts import Layout, layout_from_values, packaged
+from benchwright.datasets.skeleton.layouts import Layout, built_in_layouts, layout_from_values
 from benchwright.datasets.skeleton.orders import class_orders, list_orders, task_orders
 from benchwright.datasets.skeleton.rows import sequence_of
 from benchwright.datasets.skeleton.splits import select_sequences, split
@@ -32,7 +32,7 @@ UCLA = TensorForm("min_max", "resample", 52, 1, centre_joint=1)
 
 @pytest.mark.parametrize("name", ["kinect_v1", "kinect_v2", "openpose"])
 def test_packaged_layouts_are_trees_with_the_published_centres(name: str) -> None:
-    layout = packaged()[name]
+    layout = built_in_layouts()[name]
     graph = nx.Graph(layout.edges)
     assert nx.is_tree(graph)
     assert len(graph) == {"kinect_v1": 20, "kinect_v2": 25, "openpose": 18}[name]
@@ -46,7 +46,7 @@ def test_packaged_layouts_are_trees_with_the_published_centres(name: str) -> Non
 @pytest.mark.parametrize("preset", ["as_released", "as_written"])
 def test_st_gcn_partitions(preset: str) -> None:
     """Entry by entry from section 3.3 of ST-GCN; as released, distances of two and more are all the same."""
-    layout = packaged()["kinect_v2"]
+    layout = built_in_layouts()["kinect_v2"]
     found = layout.partitions(preset)  # type: ignore[arg-type]
     assert (found.shape, found.dtype) == ((3, 25, 25), np.float32)
     assert np.allclose(found.sum((0, 1)), 1)
@@ -107,7 +107,7 @@ def test_n_ucla_processing_is_that_of_the_released_code(length: int) -> None:
     wanted = np.empty((3, 52, 20, 1))
     for axis, frame, joint in itertools.product(range(3), range(52), range(20)):
         wanted[axis, frame, joint, 0] = scaled[frames[frame], joint, axis]
-    found = tensor_of(sequence_of(joints[:, None]), packaged()["kinect_v1"], UCLA)
+    found = tensor_of(sequence_of(joints[:, None]), built_in_layouts()["kinect_v1"], UCLA)
     assert found.dtype == np.float32
     assert np.array_equal(found, wanted.astype(np.float32))
     vectors = node_vectors(found[None])
@@ -125,7 +125,7 @@ def test_padding_keeps_raw_coordinates_and_refuses_what_is_too_long() -> None:
     with pytest.raises(Reject, match="too_long"):
         tensor_of(sequence_of(joints), LINE, TensorForm("none", "pad", 4, 1))
     with pytest.raises(Reject, match="wrong_joint_count"):
-        tensor_of(sequence_of(joints), packaged()["kinect_v1"], UCLA)
+        tensor_of(sequence_of(joints), built_in_layouts()["kinect_v1"], UCLA)
 
 
 def test_missing_bodies_stay_missing_and_do_not_count() -> None:
@@ -325,7 +325,7 @@ def test_orders_as_columns_keep_the_classes_of_a_task_together() -> None:
 
 def test_drawn_bodies_keep_their_bones() -> None:
     """What is drawn is articulated: without noise no bone changes its length, and the limb of the action is what moves."""
-    layout = packaged()["kinect_v1"]
+    layout = built_in_layouts()["kinect_v1"]
     for action in ACTIONS:
         joints = draw_sequence(action, np.random.default_rng(3), noise_m=0)
         bones = np.linalg.norm(joints - joints[:, layout.parents()], axis=-1)

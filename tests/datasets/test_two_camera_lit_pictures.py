@@ -1,4 +1,4 @@
-"""Pictures with known lights, and a second camera by spectra: the spectrum, the transform, the mask, what is turned away."""
+"""Pictures with known lights, and a second camera by spectra: the spectrum, the transform, the mask, and the rejects."""
 
 from __future__ import annotations
 

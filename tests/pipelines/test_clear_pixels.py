@@ -18,7 +18,7 @@ import torch
 from benchwright.curation.nested import flat
 from benchwright.pipelines.clear.paper import why_not_its_settings
 from benchwright.pipelines.training_results import finished_trainings
-from benchwright.training.baselines.clear import groups, paper_methods, paper_settings
+from benchwright.training.baselines.clear import method_groups, paper_methods, paper_settings
 from benchwright.training.core.schedule import Schedule
 
 from .conftest import Cli
@@ -67,7 +67,7 @@ def test_all_of_table_1_is_learned_from_pixels_and_all_buckets_at_once(run: Path
     assert told.code == 0, told.err
     found = values(run)
     trained = {(p, m): n for p, m, n in found.group_by("protocol", "method").agg(pl.col("seed").n_unique()).rows()}
-    names = groups()["table1"]
+    names = method_groups()["table1"]
     assert trained == {**{(p, m): 2 for p in ("iid", "streaming") for m in names}, ("offline", "joint"): 2}
     offline = found.filter(protocol="offline", seed=0)
     whole = offline.filter(pl.col("position").is_null())

@@ -28,7 +28,7 @@ from benchwright.pipelines.clear.paper import (
 )
 from benchwright.pipelines.clear.training_sections import _compared, both_protocols, grouped
 from benchwright.pipelines.jobs import job
-from benchwright.training.baselines.clear import groups, paper_methods, paper_settings
+from benchwright.training.baselines.clear import method_groups, paper_methods, paper_settings
 
 from .conftest import Cli
 
@@ -171,7 +171,7 @@ def test_tables_that_say_the_same_are_named_together_and_others_apart() -> None:
 
 
 def test_every_row_of_the_tables_has_its_method() -> None:
-    assert {name for names in groups().values() for name in names} == ROWS
+    assert {name for names in method_groups().values() for name in names} == ROWS
 
 
 def columns_of(table: Table, row: str, source: str) -> list[Any]:

@@ -13,7 +13,7 @@ from benchwright.pipelines.clear.baselines import _method, settings_of
 from benchwright.pipelines.config import ConfigError
 from benchwright.pipelines.jobs import job
 from benchwright.pipelines.listing import list_names
-from benchwright.training.baselines.clear import expanded, groups, paper_methods, paper_settings
+from benchwright.training.baselines.clear import expanded, method_groups, paper_methods, paper_settings
 from benchwright.training.core.build import parts_of
 from benchwright.training.core.capacity import Capacity
 from benchwright.training.methods.registry import METHODS
@@ -67,11 +67,11 @@ def test_gdumb_of_the_paper_did_not_keep_the_first_bucket_for_ever() -> None:
 
 
 def test_a_group_stands_for_its_methods_in_order_and_each_once() -> None:
-    assert groups()["table1"] == NAMES
+    assert method_groups()["table1"] == NAMES
     assert expanded(["er", "table1", "ewc", "mine.py:calm"]) == ["er", *(n for n in NAMES if n != "er"), "mine.py:calm"]
     assert len(expanded(["table2"])) == 8
     assert len(expanded(["table6"])) == 1 + 2 + 2 * 8
-    assert set(expanded(groups())) <= set(paper_methods())
+    assert set(expanded(method_groups())) <= set(paper_methods())
 
 
 def test_a_group_is_listed_with_the_methods(bw: Cli) -> None:

@@ -19,7 +19,7 @@ from benchwright.curation.stage_rows import Rows
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.eval.protocols.open_world.loop import Increment, Setting, SplitSamples, Unanswered, run_open_world
 from benchwright.pipelines import api, outputs
-from benchwright.pipelines.kowl.requests import Answered, settle
+from benchwright.pipelines.kowl.requests import Answered, majority_labels
 from benchwright.pipelines.view.annotate import asked_by, make_app
 from benchwright.training.predictors.ann import novel_rows
 from sklearn.metrics import accuracy_score, matthews_corrcoef
@@ -135,7 +135,7 @@ def test_the_label_is_that_of_the_majority(tmp_path: Path) -> None:
     write_votes(pa.Table.from_pylist(rows, schema=VOTES), votes)
     asked = Rows.of(pa.table({"key": [*said, "f"], "increment": [2] * 6}))
     earlier = Rows.of(pa.table({"key": ["z"], "increment": [1], "label": ["y"]}))
-    found = list(settle(asked=asked, votes=votes, workers=3, majority=2, earlier=earlier))
+    found = list(majority_labels(asked=asked, votes=votes, workers=3, majority=2, earlier=earlier))
     assert [row for row in found if isinstance(row, Answered)] == [
         Answered("z", 1, "y"), Answered("a", 2, "x"), Answered("e", 2, "x"),
     ]  # fmt: skip

@@ -476,5 +476,5 @@ def test_a_run_refuses_wrong_baselines_before_it_makes_anything(
 
 def test_rows_of_the_papers_tables_are_listed() -> None:
     methods, estimators = ({row["name"] for row in list_names(kind)} for kind in ("methods", "estimators"))
-    assert methods >= {*clear.groups(), *clear.paper_methods(), *iirc.paper_methods()}
+    assert methods >= {*clear.method_groups(), *clear.paper_methods(), *iirc.paper_methods()}
     assert estimators >= {*candidates()}

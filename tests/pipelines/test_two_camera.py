@@ -37,7 +37,7 @@ from benchwright.pipelines.report import ReportedRun
 from benchwright.pipelines.two_camera import baselines, learning, report
 from benchwright.pipelines.two_camera import pipeline as two_camera
 from benchwright.pipelines.two_camera.config import TwoCameraConfig
-from benchwright.pipelines.two_camera.paper import data_differs, told_digests, why_not_the_papers
+from benchwright.pipelines.two_camera.paper import data_differs, digest_notes, why_not_the_papers
 from benchwright.training.illuminants.choice import PictureEstimator
 from benchwright.training.illuminants.registry import load_baseline
 from benchwright.training.two_camera.networks import load_networks
@@ -203,9 +203,9 @@ def test_each_dataset_is_the_papers_by_a_known_or_stated_digest(name: str, known
     assert data_differs(mine, made) == ""
     assert "are not the paper's" in data_differs(mine, others)
     rows = {stage: dataclasses.replace(each, rows=facts().sets[c.compare_with]["pairs"]) for stage, each in others.items()}
-    [text] = told_digests(c, rows)
+    [text] = digest_notes(c, rows)
     assert text.paragraphs[1:] == [f"--set published.folded={'c' * 64}"]
-    assert told_digests(c, others) == [], "another number of pairs"
+    assert digest_notes(c, others) == [], "another number of pairs"
 
 
 def s20_line(method: str, model: str, *overrides: str) -> tuple[TwoCameraConfig, Line]:

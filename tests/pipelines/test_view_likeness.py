@@ -112,7 +112,7 @@ def test_encoders_of_ones_own_and_weights_that_are_gone(tiny: Path, monkeypatch:
     with pytest.raises(Refused, match="the weights of the encoder are no longer at any place that the settings name"):
         view_vectors._checkpoint(run, "00")
     monkeypatch.setattr(view_vectors, "_SPECS", {})
-    told = view_vectors.made_by(view_vectors.VectorColumn.of(run, "embedded")).told
+    told = view_vectors.made_by(view_vectors.VectorColumn.of(run, "embedded")).reason
     assert told == "the encoder of embedding is code: user code is not run here"
     assert "No text or picture can be looked for: the encoder of" in client(tiny).get("/stage/embedded").text
 

@@ -97,7 +97,7 @@ def test_what_is_minimised_and_its_slopes_are_those_of_convolutions_in_space(see
     pictures, truth, start = seen
     counts, scale = ffcc.histograms(pictures, start), ffcc.scale_of(list(SMOOTH.values()))
     parameters = 0.05 * np.random.default_rng(4).standard_normal(3 * 64 * 64)
-    measure = ffcc.cross_entropy if entropy else ffcc.likelihood
+    measure = ffcc.bin_cross_entropy if entropy else ffcc.likelihood
     value, slopes = ffcc.objective(parameters, rfft2(counts), truth, scale, measure, 0.3)
     maps = torch.tensor(ffcc.maps_of(parameters, scale), requires_grad=True)
     theirs = judged(maps, counts, truth, list(SMOOTH.values()), 0.3, entropy=entropy)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from benchwright.training.baselines.clear import groups, paper_methods, paper_settings
+from benchwright.training.baselines.clear import method_groups, paper_methods, paper_settings
 from benchwright.training.core.build import parts_of
 from benchwright.training.core.learner import Learner
 from benchwright.training.core.ranks import Ranks, check_ranks, joined, shared
@@ -24,7 +24,7 @@ from benchwright.training.models.mlp import mlp
 from benchwright.training.models.picture_net import picture_net
 from torch import Tensor, nn
 
-NAMES = groups()["table1"]
+NAMES = method_groups()["table1"]
 SIZES = (24, 25, 21)
 """Rows of the buckets: batches of 8 leave nothing, one row for two processes, and five."""
 

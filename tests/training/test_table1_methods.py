@@ -14,7 +14,7 @@ import torch
 from benchwright.training.core.build import Parts
 from benchwright.training.core.capacity import Capacity
 from benchwright.training.core.criteria import cross_entropy
-from benchwright.training.core.exemplars import greedily_balanced, reservoir
+from benchwright.training.core.exemplars import greedily_balanced, reservoir_sample
 from benchwright.training.core.learner import Learner
 from benchwright.training.core.lesson import ForwardPass
 from benchwright.training.core.schedule import Schedule
@@ -311,8 +311,8 @@ def test_a_reservoir_is_a_uniform_sample_of_the_stream_wherever_positions_begin(
         held = np.arange(0)
         for cut in np.split(rows, [10, 120]):
             pool = np.concatenate([held, cut])
-            held = reservoir(pool, [keys[row] for row in pool], Capacity(30), np.ones(len(pool), np.int64), seed=seed)
-        whole = reservoir(rows, keys, Capacity(30), np.ones(300, np.int64), seed=seed)
+            held = reservoir_sample(pool, [keys[row] for row in pool], Capacity(30), np.ones(len(pool), np.int64), seed=seed)
+        whole = reservoir_sample(rows, keys, Capacity(30), np.ones(300, np.int64), seed=seed)
         np.testing.assert_array_equal(held, whole)
         counts[held] += 1
     # 400 draws at 1/10: mean 40, standard deviation 6.

@@ -14,7 +14,7 @@ from benchwright.datasets.two_camera.folds import Fold
 from benchwright.training.core.determinism import generator
 from benchwright.training.models.illuminant_net import IlluminantNets, draw_nets
 from benchwright.training.two_camera import batched
-from benchwright.training.two_camera.batched import NetworkRun, estimates, fit_runs
+from benchwright.training.two_camera.batched import NetworkRun, estimated_ratios, fit_runs
 from benchwright.training.two_camera.linear import ratios_of
 from benchwright.training.two_camera.networks import NetworkEstimator, load_networks
 from benchwright.training.two_camera.reillumination import reilluminated_transforms
@@ -192,7 +192,7 @@ def test_training_learns_what_there_is_to_learn():
     X, ratios = drawn(200)
     hyper = dataclasses.replace(SHORT, epochs=150, batch_size=64)
     fitted = fit_runs(X, ratios, runs_of(200, [150] * 5), shape=nines(2), hyper=hyper)
-    missed = [np.abs(found - ratios[150:]).mean() for found in estimates(fitted.nets, [X[150:]] * 5)]
+    missed = [np.abs(found - ratios[150:]).mean() for found in estimated_ratios(fitted.nets, [X[150:]] * 5)]
     # The median: now and then a drawn net has lost its units to ReLU.
     assert np.median(missed) < 0.5 * np.abs(ratios[150:] - ratios[:150].mean(axis=0)).mean()
 
@@ -204,7 +204,7 @@ def test_validation_keeps_the_lowest_of_the_losses_that_it_saw():
     fitted = fit_runs(X, ratios, runs, shape=nines(5), hyper=hyper)
     for at, run in enumerate(runs):
         best = int(np.nanargmin(fitted.losses[:, at]))
-        found = estimates(fitted.nets, [X[run.watch]] * 2)[at]
+        found = estimated_ratios(fitted.nets, [X[run.watch]] * 2)[at]
         mae = np.abs(found - ratios[run.watch]).sum() / (3 * len(run.watch))
         assert mae == pytest.approx(fitted.losses[best, at], rel=1e-4)
         assert best < len(fitted.losses) - 1  # so few rows are soon learned by heart
@@ -247,7 +247,7 @@ def test_estimator_gives_each_seed_its_lights_and_files(tmp_path):
     assert list(found) == [3, 5]
     nets, names = load_networks(estimator.artifacts()["networks.npz"])
     assert names == ["fold 0, seed 3", "fold 1, seed 3", "fold 0, seed 5", "fold 1, seed 5"]
-    again = estimates(nets, [fold.X_test for _ in range(2) for fold in folds])
+    again = estimated_ratios(nets, [fold.X_test for _ in range(2) for fold in folds])
     np.testing.assert_allclose(ratios_of(found[5][1]), again[3], rtol=1e-6)
     assert (found[5][1][:, 1] == 1).all()
     same = NetworkEstimator(nines(2), SHORT, [3, 5])

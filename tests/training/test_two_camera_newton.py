@@ -11,7 +11,7 @@ from benchwright.datasets.two_camera.folds import Fold
 from benchwright.training.core.determinism import generator
 from benchwright.training.models.illuminant_net import ACTIVATIONS, draw_nets
 from benchwright.training.two_camera import newton
-from benchwright.training.two_camera.batched import NetworkRun, estimates
+from benchwright.training.two_camera.batched import NetworkRun, estimated_ratios
 from benchwright.training.two_camera.linear import ratios_of
 from benchwright.training.two_camera.networks import NetworkEstimator, load_networks
 from benchwright.training.two_camera.newton import fit_newton, log_ratio_jacobian, ridge_solve
@@ -130,7 +130,7 @@ def test_a_run_among_others_is_the_run_alone_and_twice_named_rows_count_twice():
 def test_the_networks_take_plain_transforms():
     X, ratios = drawn()
     fitted = fit_newton(X, ratios, runs_of(40, range(1)), shape=nines(5), hyper=HYPER)
-    (found,) = estimates(fitted.nets, [X])
+    (found,) = estimated_ratios(fitted.nets, [X])
     mean, scale = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
     scale[8] = 1
     flat = fitted.nets.flat.detach()[0].double()

@@ -58,10 +58,10 @@ def paper_methods(preset: str | None = None) -> dict[str, tuple[str, dict[str, A
     return {**rows, **{_name(method, settings): (method, settings) for method, settings in found}}
 
 
-def groups() -> dict[str, list[str]]:
+def method_groups() -> dict[str, list[str]]:
     """Names that stand for several methods: the rows of a table of the paper.
 
-    >>> {name: len(names) for name, names in groups().items()}
+    >>> {name: len(names) for name, names in method_groups().items()}
     {'table1': 9, 'table2': 8, 'table6': 19}
     """
     return {name: list(names) for name, names in _facts()["groups"].items()}
@@ -73,7 +73,7 @@ def expanded(names: Iterable[str]) -> list[str]:
     >>> expanded(["lwf", "table1"])
     ['lwf', 'ewc', 'si', 'cwr', 'gdumb', ..., 'dynamic_reservoir-alpha=1.0-finetune']
     """
-    there = groups()
+    there = method_groups()
     return list(dict.fromkeys(each for name in names for each in there.get(name, [name])))
 
 

@@ -11,8 +11,8 @@ from ...datasets.vclimb.facts import facts as vclimb_facts
 from ..methods.registry import METHODS
 
 _facts = functools.cache(functools.partial(package_toml, __package__, "vclimb.toml"))
-Preset = Literal["as_released", "as_written"]
-PRESETS: tuple[Preset, ...] = ("as_released", "as_written")
+VclimbPreset = Literal["as_released", "as_written"]
+PRESETS: tuple[VclimbPreset, ...] = ("as_released", "as_written")
 FrameCount = int | Literal["all"]
 CONSISTENT = "+tc"
 """Ends the name of a method that has temporal consistency on top: ``icarl+tc``."""
@@ -61,7 +61,7 @@ def present_name(name: str) -> str:
 
 
 def paper_settings(
-    name: str, *, dataset: str, preset: Preset, frames: FrameCount = "all", variant: Preset | None = None
+    name: str, *, dataset: str, preset: VclimbPreset, frames: FrameCount = "all", variant: VclimbPreset | None = None
 ) -> dict[str, Any]:
     """All settings of one baseline as JSON values, to be changed by a user's own where wanted.
 

@@ -57,7 +57,7 @@ def shuffled(rows: RowNumbers, *, seed: int, key: str) -> RowNumbers:
     return rng(seed, "exemplars", key).permutation(rows)
 
 
-def reservoir(rows: RowNumbers, keys: Sequence[str], capacity: Capacity, sizes: RowNumbers, *, seed: int) -> RowNumbers:
+def reservoir_sample(rows: RowNumbers, keys: Sequence[str], capacity: Capacity, sizes: RowNumbers, *, seed: int) -> RowNumbers:
     """A uniform sample of all rows so far: rows with the largest random numbers stay (reservoir sampling by random sort keys).
 
     A random number depends on (seed, key) alone, so the sample does not depend on where domains or tasks begin.
@@ -67,9 +67,9 @@ def reservoir(rows: RowNumbers, keys: Sequence[str], capacity: Capacity, sizes: 
         keys, sizes: keys and sizes of ``rows``.
 
     >>> keys, once = np.array([f"clip{n}" for n in range(50)]), np.ones(50, np.int64)
-    >>> first = reservoir(np.arange(30), keys[:30], Capacity(10), once[:30], seed=0)
+    >>> first = reservoir_sample(np.arange(30), keys[:30], Capacity(10), once[:30], seed=0)
     >>> rows = np.append(first, np.arange(30, 50))
-    >>> in_two, at_once = (reservoir(each, keys[each], Capacity(10), once[each], seed=0) for each in (rows, np.arange(50)))
+    >>> in_two, at_once = (reservoir_sample(x, keys[x], Capacity(10), once[x], seed=0) for x in (rows, np.arange(50)))
     >>> len(in_two), in_two.tolist() == at_once.tolist()
     (10, True)
     """

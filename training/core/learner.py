@@ -23,7 +23,7 @@ from .build import Parts, classifier_of
 from .criteria import predicted_sets
 from .determinism import generator
 from .exemplars import class_means, current_rows, nearest_means
-from .lesson import Lesson, TensorState, Watch, frozen, unwatched
+from .lesson import Lesson, TensorState, Watch, frozen, ignore_values
 from .memory import POLICIES, Candidates, Policy
 from .ranks import Ranks, shared
 
@@ -87,7 +87,7 @@ class Learner:
         self._nearest: NDArray[np.float64] | None = None
         self.buffer: RowNumbers = np.empty(0, dtype=np.int64)
         self.record: dict[str, Any] = {}
-        self.watch: Watch = unwatched
+        self.watch: Watch = ignore_values
 
     @property
     def model(self) -> Classifier:

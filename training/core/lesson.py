@@ -73,7 +73,7 @@ def nothing_stored() -> dict[int, Examples]:
     return {}
 
 
-def unwatched(values: Mapping[str, float], step: int) -> None:
+def ignore_values(values: Mapping[str, float], step: int) -> None:
     """Ignore the values of an epoch."""
 
 
@@ -115,7 +115,7 @@ class Lesson:
     old_classes: int
     means: Means
     curve: list[dict[str, float | int | str | None]] = dataclasses.field(default_factory=list)
-    watch: Watch = unwatched
+    watch: Watch = ignore_values
     stored: Callable[[], Mapping[int, Examples]] = nothing_stored
     _fits: int = 0
 
@@ -276,7 +276,7 @@ class Lesson:
         for batch in batches(self.train, order, view, self.means, second=self.second, size=size, shared=True):
             with self.together(batch):
                 with torch.autocast(self.means.device.type, dtype=torch.float16, enabled=self._half(plan)):
-                    value = _told(loss, self.step, batch, plan)
+                    value = _checked_loss(loss, self.step, batch, plan)
                 if ranks is not None and batch.whole is not None:
                     value = value * ranks.share(batch.whole)
                 optimiser.zero_grad()
@@ -328,7 +328,7 @@ class Lesson:
         return int((logits.argmax(1).numpy() == part.labels).sum())
 
 
-def _told(loss: Loss, step: Callable[[Batch], ForwardPass], batch: Batch, plan: Schedule) -> Tensor:
+def _checked_loss(loss: Loss, step: Callable[[Batch], ForwardPass], batch: Batch, plan: Schedule) -> Tensor:
     try:
         return loss(step(batch))
     except ValueError as error:

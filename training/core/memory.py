@@ -10,7 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .capacity import Capacity
-from .exemplars import Labels, RowNumbers, drawn_share, given, greedily_balanced, herding, reservoir, rows_by_class, shuffled
+from .exemplars import (
+    Labels,
+    RowNumbers,
+    drawn_share,
+    given,
+    greedily_balanced,
+    herding,
+    reservoir_sample,
+    rows_by_class,
+    shuffled,
+)
 
 if TYPE_CHECKING:
     from ..data.examples import Examples
@@ -107,9 +117,9 @@ class Candidates:
         )
 
     def reservoir(self, rows: RowNumbers, capacity: Capacity) -> RowNumbers:
-        """A uniform sample of some rows, see ``exemplars.reservoir``."""
+        """A uniform sample of some rows, see ``exemplars.reservoir_sample``."""
         samples = self.samples(rows)
-        return reservoir(rows, samples.keys, capacity, samples.sizes, seed=self.seed)
+        return reservoir_sample(rows, samples.keys, capacity, samples.sizes, seed=self.seed)
 
 
 Policy = Callable[[Candidates], RowNumbers]

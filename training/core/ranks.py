@@ -20,6 +20,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
 
+from ...curation.rows import one_line
+
 if TYPE_CHECKING:
     from .build import Parts
 
@@ -30,7 +32,7 @@ _STEP = dt.timedelta(minutes=30)
 _PATIENCE = dt.timedelta(days=7)
 """Timeout of other processes while the first one tests, writes and measures; torchrun ends all of them if one fails."""
 
-_told: list[dist.ProcessGroup] = []
+_broadcasters: list[dist.ProcessGroup] = []
 """The process group in which the first process broadcasts."""
 
 
@@ -95,16 +97,16 @@ class Ranks:
     def tell(self, message: Mapping[str, Any], content: bytes = b"") -> None:
         """Broadcast a message from the first process to all others, which call ``hear``."""
         head = json.dumps(message).encode()
-        dist.broadcast(torch.tensor([len(head), len(content)]), 0, group=_told[-1])
-        dist.broadcast(torch.frombuffer(bytearray(head + content), dtype=torch.uint8), 0, group=_told[-1])
+        dist.broadcast(torch.tensor([len(head), len(content)]), 0, group=_broadcasters[-1])
+        dist.broadcast(torch.frombuffer(bytearray(head + content), dtype=torch.uint8), 0, group=_broadcasters[-1])
 
     def hear(self) -> tuple[dict[str, Any], bytes]:
         """Receive a message that the first process broadcasts with ``tell``."""
         sizes = torch.zeros(2, dtype=torch.int64)
-        dist.broadcast(sizes, 0, group=_told[-1])
+        dist.broadcast(sizes, 0, group=_broadcasters[-1])
         head, content = sizes.tolist()
         held = torch.empty(head + content, dtype=torch.uint8)
-        dist.broadcast(held, 0, group=_told[-1])
+        dist.broadcast(held, 0, group=_broadcasters[-1])
         data = held.numpy().tobytes()
         return json.loads(data[:head]), data[head:]
 
@@ -140,13 +142,12 @@ def joined() -> Iterator[Ranks]:
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_STEP)
     except (RuntimeError, ValueError) as error:
         place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-        told = " ".join(str(error).split())[:200]
         raise ConnectionError(
-            f"torchrun's processes do not meet at {place}: {told}: see --standalone, --master-port"
+            f"torchrun's processes do not meet at {place}: {one_line(error)}: see --standalone, --master-port"
         ) from error
-    _told.append(dist.new_group(backend="gloo", timeout=_PATIENCE))  # pyright: ignore[reportArgumentType]
+    _broadcasters.append(dist.new_group(backend="gloo", timeout=_PATIENCE))  # pyright: ignore[reportArgumentType]
     yield Ranks(dist.get_rank(), dist.get_world_size())
-    _told.clear()
+    _broadcasters.clear()
     dist.destroy_process_group()  # not after an error: others may wait for an answer that does not come
 
 

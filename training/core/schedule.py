@@ -12,18 +12,18 @@ from torch import Tensor
 
 from ...curation.registry import check_values
 
-Kind = TypeVar("Kind", bound=torch.optim.Optimizer)
+AnyOptimizer = TypeVar("AnyOptimizer", bound=torch.optim.Optimizer)
 
 _WRAPPED = ("add_param_group", "load_state_dict", "state_dict", "zero_grad")
 """Methods besides ``step`` that torch hides from its compiler. To do so, it loads the compiler when the first optimiser is
 made, which costs each training process a second or more. With ``compile``, only the model is compiled."""
 
 
-def _plain(kind: type[Kind]) -> type[Kind]:
+def _plain(kind: type[AnyOptimizer]) -> type[AnyOptimizer]:
     """A subclass of an optimiser with these methods unwrapped."""
     methods = {name: inspect.unwrap(getattr(kind, name)) for name in _WRAPPED}
     methods["step"] = torch.no_grad()(inspect.unwrap(kind.step))
-    return cast(type[Kind], type(kind.__name__, (kind,), methods))
+    return cast(type[AnyOptimizer], type(kind.__name__, (kind,), methods))
 
 
 SGD = _plain(torch.optim.SGD)

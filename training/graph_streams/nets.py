@@ -57,7 +57,7 @@ class ModuleNet:
 
     def __init__(self, make: Callable[[torch.Generator], Classifier], classes: int, device: torch.device) -> None:
         self._make, self._classes = make, classes
-        self._module = self._drawn(torch.Generator()).to(device)
+        self._module = self._make_module(torch.Generator()).to(device)
         learned = {name: value for name, value in self._module.named_parameters() if value.requires_grad}
         moved = {name: value for name, value in self._module.named_buffers() if value.is_floating_point()}
         self._parameters, self._statistics = (
@@ -66,7 +66,7 @@ class ModuleNet:
 
     def draw(self, init: torch.Generator) -> tuple[Tensor, Tensor]:
         """See ``GraphNet``."""
-        state = self._drawn(init).state_dict()
+        state = self._make_module(init).state_dict()
         rows: list[Tensor] = []
         for pieces in (self._parameters, self._statistics):
             rows.append(torch.zeros(1, pieces.size))
@@ -96,7 +96,7 @@ class ModuleNet:
         rows = [{name: value[r] for name, value in own.items()} for r in range(len(flat))]
         return torch.stack([torch.func.functional_call(_Topology(module.backbone), row, (inputs,)) for row in rows])
 
-    def _drawn(self, init: torch.Generator) -> Classifier:
+    def _make_module(self, init: torch.Generator) -> Classifier:
         module = self._make(init)
         module.grow(self._classes, init)
         return module

@@ -115,7 +115,7 @@ def von_mises(chances: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     return mean, covariance + _SPREAD * np.eye(2), far, sums
 
 
-def cross_entropy(chances: Floats, truth: Floats) -> tuple[float, Floats]:
+def bin_cross_entropy(chances: Floats, truth: Floats) -> tuple[float, Floats]:
     """Sum over the pictures, and its gradient with respect to the scores; ``truth`` (n, 2) in bins is split over four bins."""
     target = np.zeros_like(chances)
     low = np.floor(truth).astype(np.int64)
@@ -211,7 +211,7 @@ def fit_ffcc(
     scale = scale_of((colours, edges, plausible))
     found = torch.zeros(3 * BINS * BINS, dtype=torch.float64)
     with one_thread():  # BLAS threads would sum in an order of their own
-        for measure, times, rounds in ((cross_entropy, 2.0 ** (weight - 10), 16), (likelihood, 2.0**weight, 64)):
+        for measure, times, rounds in ((bin_cross_entropy, 2.0 ** (weight - 10), 16), (likelihood, 2.0**weight, 64)):
 
             def loss(measure: Measure = measure, times: float = times) -> float:
                 value, slopes = objective(found.numpy(), seen, truth, scale, measure, times)

@@ -20,12 +20,15 @@ from ..data.examples import Draw, Examples
 from .er import replay
 from .method import Method
 
-Sampler = Literal["random", "reservoir", "each_position"]
+AgemSampler = Literal["random", "reservoir", "each_position"]
 
 
 @checked
 def agem(
-    *, memory: Sampler = "random", sample: int | Literal["batch", "capacity"] = "batch", at_once: int | Literal["all"] = "all"
+    *,
+    memory: AgemSampler = "random",
+    sample: int | Literal["batch", "capacity"] = "batch",
+    at_once: int | Literal["all"] = "all",
 ) -> Method:
     """Train only on the current samples, with the classification loss over the outputs of their own classes.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Literal
 
 import numpy as np
 import torch
@@ -11,13 +10,11 @@ import torch
 from ...curation.registry import checked
 from ..core.lesson import Lesson
 from .finetune import present
-from .method import Method
-
-Form = Literal["as_written", "as_released"]
+from .method import Method, PaperForm
 
 
 @checked
-def cwr(*, form: Form = "as_written") -> Method:
+def cwr(*, form: PaperForm = "as_written") -> Method:
     """Trains the whole model on the first domain or task, then only its head.
 
     Before each training, the head's weights are set to the consolidated weights for the present classes, and to 0 for all

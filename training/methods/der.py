@@ -14,10 +14,10 @@ from ..core.lesson import ForwardPass, Lesson
 from .er import replay
 from .method import Method
 
-Sampler = Literal["reservoir", "balanced_reservoir", "random"]
+DerSampler = Literal["reservoir", "balanced_reservoir", "random"]
 
 
-def der(*, alpha: float, beta: float, memory: Sampler = "reservoir") -> Method:
+def der(*, alpha: float, beta: float, memory: DerSampler = "reservoir") -> Method:
     """Loss: classification of new samples + alpha MSE to stored logits (equation 6) + beta classification of stored samples.
 
     Each batch has equally many stored and new samples. The stored logits are those of the model at the end of the sample's own

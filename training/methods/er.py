@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..core.lesson import Lesson
 
 Batches = Literal["mixed", "paired"]
-Sampler = Literal["random", "reservoir", "balanced_reservoir"]
+ErSampler = Literal["random", "reservoir", "balanced_reservoir"]
 
 
 def replay(buffer: RowNumbers, sizes: Sequence[int], *, seed: int) -> RowNumbers:
@@ -33,7 +33,7 @@ def er(
     predict: Predict = "head",
     fraction: float | None = None,
     batches: Batches = "mixed",
-    memory: Sampler = "random",
+    memory: ErSampler = "random",
 ) -> Method:
     """Experience replay: classification loss on new and stored samples. The defaults are naive replay as
     vCLIMB's released code has it.

@@ -9,11 +9,11 @@ from ...curation.registry import checked
 from ..core.exemplars import RowNumbers
 from .method import Method
 
-Sampler = Literal["greedy", "balanced_reservoir"]
+GdumbSampler = Literal["greedy", "balanced_reservoir"]
 
 
 @checked
-def gdumb(*, memory: Sampler = "greedy") -> Method:
+def gdumb(*, memory: GdumbSampler = "greedy") -> Method:
     """Update the memory with the current rows, then train a newly initialised model on the memory alone.
 
     Args:

@@ -29,8 +29,8 @@ def lucir(*, strength: float = 5.0, margin: float = 0.5, rivals: int = 2, imprin
     ('herding', 'cosine')
     """
     if strength < 0 or margin < 0 or rivals < 1 or imprinted < 1:
-        told = f"strength {strength}, margin {margin}, rivals {rivals}, imprinted {imprinted}"
-        raise ValueError(f"lucir: {told}: not negative, at least one rival, and at least one sample")
+        given = f"strength {strength}, margin {margin}, rivals {rivals}, imprinted {imprinted}"
+        raise ValueError(f"lucir: {given}: not negative, at least one rival, and at least one sample")
     teach = functools.partial(_teach, strength=strength, margin=margin, rivals=rivals, imprinted=imprinted)
     return Method("lucir", replay, "finetune", teach=teach, exemplars="herding", classes=("new",), head="cosine")
 

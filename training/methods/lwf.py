@@ -12,13 +12,11 @@ from torch import Tensor
 from ...curation.registry import checked
 from ..core.criteria import softened_distillation
 from .finetune import present
-from .method import Method, Teach
+from .method import Method, PaperForm, Teach
 
 if TYPE_CHECKING:
     from ..core.lesson import Lesson
     from .importance import AnyLesson, AnyStep
-
-Form = Literal["as_written", "as_released"]
 
 
 @checked
@@ -28,7 +26,7 @@ def lwf(
     temperature: float,
     by_task: bool = False,
     heads: Literal["task", "seen"] = "seen",
-    form: Form = "as_written",
+    form: PaperForm = "as_written",
 ) -> Method:
     """Loss: classification + lambda times the distillation of the old outputs, softened by T.
 

@@ -15,6 +15,7 @@ Predict = Literal["head", "nearest_mean"]
 LabelKind = Literal["one", "sets"]
 Classes = Literal["new", "same"]
 Head = Literal["any", "cosine"]
+PaperForm = Literal["as_written", "as_released"]
 Learners = Literal["one", "streams"]
 
 MemoryRule = Callable[..., RowNumbers]

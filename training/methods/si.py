@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,16 +12,14 @@ from ...curation.registry import checked
 from ..core.lesson import ForwardPass, Lesson
 from . import importance
 from .finetune import present
-from .method import Method
-
-Form = Literal["as_written", "as_released"]
+from .method import Method, PaperForm
 
 MOST = 1e-3
 """Upper limit of the importance in the form ``as_released``."""
 
 
 @checked
-def si(*, strength: float, damping: float = 1e-3, form: Form = "as_written") -> Method:
+def si(*, strength: float, damping: float = 1e-3, form: PaperForm = "as_written") -> Method:
     """Loss: classification + c times the sum over parameters of Omega (theta - theta*)^2 (equation 4).
 
     At the end of each domain or task, Omega grows by -w / (Delta^2 + xi), where w is the sum over training steps of gradient

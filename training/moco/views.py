@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ...curation.rng import rng
+from ..data.pictures import Pixels
 from .settings import MocoView
 
-Pixels = NDArray[np.uint8]
 _TRIES = 10
 _LUMA = (0.2989, 0.587, 0.114)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from ...curation.rows import one_line
 from ...datasets.features.headless import (
     LIBRARIES,
     check_network,
@@ -155,8 +156,9 @@ def hub_weights(name: str, tag: str = "") -> Path:
     try:
         return _timm_file(own, tag) if library == "timm" else _torchvision_file(own, tag)
     except Exception as error:  # without a network, each library raises the errors of its HTTP client
-        told = " ".join(str(error).split())[:200] or type(error).__name__
-        raise ValueError(f"the weights {tag or 'by default'} of {name} cannot be downloaded: {told}: give a file") from error
+        raise ValueError(
+            f"the weights {tag or 'by default'} of {name} cannot be downloaded: {one_line(error)}: give a file"
+        ) from error
 
 
 def check_hub_weights(name: str, tag: str = "") -> None:
@@ -220,9 +222,8 @@ def _width(network: nn.Module, name: str, sample: Sequence[int]) -> int:
         with torch.no_grad():
             features = network(torch.zeros(1, *sample))
     except (RuntimeError, AssertionError, ValueError) as error:
-        told = " ".join(str(error).split())[:200]
         what = "pictures" if len(sample) == 3 else "clips"
-        raise ValueError(f"backbone {name!r} does not take {what} of shape {tuple(sample)}: {told}") from error
+        raise ValueError(f"backbone {name!r} does not take {what} of shape {tuple(sample)}: {one_line(error)}") from error
     finally:
         network.train()
     if not isinstance(features, Tensor) or features.ndim != 2:

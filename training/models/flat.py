@@ -75,6 +75,17 @@ class Pieces:
         return flat[0]
 
 
+class FlatNetwork:
+    """Base class of networks along a stream axis, whose parameters and statistics are rows of pieces."""
+
+    parameters: Pieces
+    statistics: Pieces
+
+    def draw(self, init: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return (P,) parameters, drawn from ``init`` alone, and (S,) statistics."""
+        return self.parameters.draw(init), self.statistics.draw(torch.Generator())
+
+
 class GraphBackbone(nn.Module):
     """A single stream of a network, without its output layer.
 

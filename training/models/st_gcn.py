@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from ...curation.registry import checked
 from .batch_norm import MOMENTUM, norm_pieces, statistics_pieces
-from .flat import GraphBackbone, Piece, Pieces
+from .flat import FlatNetwork, GraphBackbone, Piece, Pieces
 
 BlockForm = Literal["ctr_gcn", "yan"]
 _FRAMES: dict[BlockForm, int] = {"ctr_gcn": 5, "yan": 9}
@@ -63,7 +63,7 @@ def st_gcn(
     return GraphBackbone(make, width, init)
 
 
-class StGcn:
+class StGcn(FlatNetwork):
     """The networks' architecture and computation; the caller holds their parameters and statistics as rows.
 
     Streams are computed one after the other, since each uses the whole processor.
@@ -136,10 +136,6 @@ class StGcn:
             return found
         down = {f"{block}/down": _normal((width, inputs), 2 / width), f"{block}/down_bias": Piece((width,), "zeros")}
         return found | down | norm_pieces(f"{block}/down", width)
-
-    def draw(self, init: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return (P,) parameters, drawn from ``init`` alone, and (S,) statistics."""
-        return self.parameters.draw(init), self.statistics.draw(torch.Generator())
 
     def inputs(self, x: Tensor) -> Tensor:
         """Return ``x`` unchanged: (n, C, T, V), or (n, M, C, T, V) for several bodies."""

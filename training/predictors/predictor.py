@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...curation.rng import uniform
+from ..core.exemplars import Labels
 
 Uids = NDArray[np.str_]
 Features = NDArray[np.float32]
-Labels = NDArray[np.int64]
 Probabilities = NDArray[np.float32]
 Seen = tuple[Uids, Features, Labels]
 """uids (n,), features (n, d), class indices (n,) with ``UNLABELLED`` where no label was given; one entry per increment."""

@@ -21,14 +21,14 @@ from ...curation.checkpoint import Checkpoint
 from ...curation.encoders.one_thread import one_thread
 from ...curation.rng import rng
 from ..core.determinism import generator
+from ..core.exemplars import RowNumbers
 from ..core.schedule import Adam
 from ..models.illuminant_net import IlluminantNets, draw_nets
 from .settings import Hyper
 from .shapes import NetworkShape
 
 Tell = Callable[[str], None]
-Floats = NDArray[np.floating[Any]]
-RowNumbers = NDArray[np.int64]
+FloatArray = NDArray[np.floating[Any]]
 
 _BLOCK_STEPS = 64  # steps whose rows are drawn at once
 _COMMIT_STEPS = 5000  # minimum number of steps between two checkpoints: some seconds
@@ -67,8 +67,8 @@ class TrainedNetworks:
 
 
 def fit_runs(
-    X: Floats,
-    ratios: Floats,
+    X: FloatArray,
+    ratios: FloatArray,
     runs: Sequence[NetworkRun],
     *,
     shape: NetworkShape,
@@ -294,7 +294,7 @@ def _padded(rows: Sequence[RowNumbers]) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(padded), (torch.arange(max(sizes))[None] < counts).float() / counts
 
 
-def check_arrays(X: Floats, ratios: Floats) -> None:
+def check_arrays(X: FloatArray, ratios: FloatArray) -> None:
     """Raise ValueError unless features (n, 9) and ratios (n, 2) match and are finite, and ratios are above 0."""
     if X.ndim != 2 or X.shape[1] != 9 or ratios.shape != (len(X), 2):
         raise ValueError(f"features {X.shape} and ratios {ratios.shape}: (n, 9) and (n, 2) are needed")
@@ -313,7 +313,7 @@ def _check(runs: Sequence[NetworkRun], count: int, hyper: Hyper) -> None:
 
 
 @torch.no_grad()
-def estimates(nets: IlluminantNets, X: Sequence[Floats]) -> list[NDArray[np.float32]]:
+def estimated_ratios(nets: IlluminantNets, X: Sequence[FloatArray]) -> list[NDArray[np.float32]]:
     """Ratios (n, 2) of each run's own features (n, 9); n may differ between runs, and be 0."""
     if len(X) != nets.runs:
         raise ValueError(f"features for {len(X)} runs, and there are {nets.runs} networks")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...curation.npy import npz_bytes
 from ...datasets.two_camera.folds import Fold, Lights
 
-Floats = NDArray[np.floating[Any]]
+FloatArray = NDArray[np.floating[Any]]
 
 
 def ratios_of(lights: Lights) -> Lights:
@@ -49,7 +49,7 @@ class LinearEstimator:
     """
 
     def __init__(self) -> None:
-        self._weights: dict[str, Floats] = {}
+        self._weights: dict[str, FloatArray] = {}
 
     def estimate_folds(self, folds: Sequence[Fold]) -> dict[int, list[Lights]]:
         """0 -> (n, 3) lights of each fold's test rows, green 1; ratios are at least 0.001."""
@@ -64,12 +64,12 @@ class LinearEstimator:
         return {"linear.npz": npz_bytes(self._weights)} if self._weights else {}
 
 
-def linear_ratios(X: NDArray[np.float32], weights: Floats) -> Floats:
+def linear_ratios(X: NDArray[np.float32], weights: FloatArray) -> FloatArray:
     """Ratios (n, 2) of row-major transforms (n, 9), by weights (10, 2)."""
     return np.maximum(_with_one(X) @ weights, LEAST_RATIO)
 
 
-def load_linear(data: bytes) -> Floats:
+def load_linear(data: bytes) -> FloatArray:
     """Load the weights (10, 2) of a single fold that ``LinearEstimator.artifacts`` wrote. Raises ``ValueError`` if invalid."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:

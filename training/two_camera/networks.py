@@ -24,7 +24,7 @@ from ...curation.npy import npz_bytes
 from ...curation.rng import rng
 from ...datasets.two_camera.folds import Fold, Lights
 from ..models.illuminant_net import IlluminantNets
-from .batched import NetworkRun, Tell, TrainedNetworks, estimates, fit_runs
+from .batched import NetworkRun, Tell, TrainedNetworks, estimated_ratios, fit_runs
 from .linear import ratios_of, with_green
 from .newton import fit_newton
 from .settings import Hyper, Newton, hyper_of
@@ -156,7 +156,9 @@ class NetworkEstimator:
         else:
             trained = fit_runs(X, ratios, runs, hyper=self.hyper, **given)
         self._trained = trained, [f"{run.key}, seed {run.seed}" for run in runs]
-        found = [with_green(each) for each in estimates(trained.nets, [fold.X_test for _ in self.seeds for fold in folds])]
+        found = [
+            with_green(each) for each in estimated_ratios(trained.nets, [fold.X_test for _ in self.seeds for fold in folds])
+        ]
         return {seed: found[at * len(folds) : (at + 1) * len(folds)] for at, seed in enumerate(self.seeds)}
 
     def averaged(self, X: Sequence[TransformFeatures]) -> list[Lights]:
@@ -167,7 +169,7 @@ class NetworkEstimator:
         """
         if self._trained is None or len(self._trained[1]) != len(self.seeds) * len(X):
             raise ValueError(f"rows for {len(X)} folds: train on the same number first")
-        found = estimates(self._trained[0].nets, [rows for _ in self.seeds for rows in X])
+        found = estimated_ratios(self._trained[0].nets, [rows for _ in self.seeds for rows in X])
         folds = [found[fold :: len(X)] for fold in range(len(X))]
         return [np.exp(np.mean([np.log(one.astype(np.float64)) for one in of], axis=0)) for of in folds]
 

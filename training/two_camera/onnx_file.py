@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ..models.illuminant_net import ACTIVATIONS, IlluminantNets
 from .linear import LEAST_RATIO
-from .onnx_run import INPUT, OUTPUT, Floats
+from .onnx_run import INPUT, OUTPUT, Float32Array
 from .shapes import INPUTS, RATIOS
 
 _OPSET, _IR = 17, 8  # of 2022: runtimes on devices are years behind
@@ -27,7 +27,7 @@ def onnx_bytes(nets: IlluminantNets, about: Mapping[str, str]) -> bytes:
     as logarithms, as in ``NetworkEstimator.averaged``. ``about`` is stored as metadata."""
     alone = nets.runs == 1
     nodes: list[onnx.NodeProto] = []
-    weights: dict[str, Floats] = {}
+    weights: dict[str, Float32Array] = {}
     at, layers = INPUT, nets.layers()
     for number, (weight, bias) in enumerate(layers):
         for name, value in ((f"weight_{number}", weight), (f"bias_{number}", bias)):
@@ -56,7 +56,7 @@ def linear_onnx_bytes(weights: NDArray[np.floating[Any]], about: Mapping[str, st
     return _file(nodes, {name: value.astype(np.float32) for name, value in values.items()}, about)
 
 
-def _file(nodes: Sequence[onnx.NodeProto], weights: Mapping[str, Floats], about: Mapping[str, str]) -> bytes:
+def _file(nodes: Sequence[onnx.NodeProto], weights: Mapping[str, Float32Array], about: Mapping[str, str]) -> bytes:
     graph = helper.make_graph(
         nodes,
         "illuminant",
@@ -73,6 +73,6 @@ def _file(nodes: Sequence[onnx.NodeProto], weights: Mapping[str, Floats], about:
 
 
 @torch.no_grad()
-def torch_ratios(nets: IlluminantNets, X: Floats) -> Floats:
+def torch_ratios(nets: IlluminantNets, X: Float32Array) -> Float32Array:
     """The result of the ONNX file as computed by torch: (n, 2)."""
     return nets(torch.from_numpy(X).expand(nets.runs, *X.shape)).log().mean(dim=0).exp().numpy()

@@ -13,7 +13,7 @@ from .shapes import INPUTS, RATIOS
 
 INPUT, OUTPUT = "transform", "ratios"
 
-Floats = NDArray[np.float32]
+Float32Array = NDArray[np.float32]
 
 
 class OnnxNetwork:
@@ -35,11 +35,11 @@ class OnnxNetwork:
         if shapes != [[(INPUT, INPUTS)], [(OUTPUT, RATIOS)]]:
             raise ValueError(f"expected an ONNX network from {INPUT} (n, {INPUTS}) to {OUTPUT} (n, {RATIOS}), found {shapes}")
 
-    def __call__(self, X: Floats) -> Floats:
+    def __call__(self, X: Float32Array) -> Float32Array:
         """Ratios (n, 2) of row-major transforms (n, 9)."""
         return self._session.run([OUTPUT], {INPUT: X})[0]
 
-    def latency_us(self, X: Floats, calls: int = 2000) -> dict[str, float]:
+    def latency_us(self, X: Float32Array, calls: int = 2000) -> dict[str, float]:
         """Median and 95 % quantile of the latency of one estimate in microseconds, one transform per call."""
         rows = [X[at % len(X)][None] for at in range(calls)]
         for row in rows[:50]:

@@ -30,7 +30,7 @@ def doubts(results: pa.Table) -> list[str]:
     >>> doubts(RESULTS.empty_table())
     []
     """
-    return [told for line in lines(results) for told in _of_line(line)]
+    return [doubt for line in lines(results) for doubt in _of_line(line)]
 
 
 def _of_line(line: Line) -> Iterator[str]:

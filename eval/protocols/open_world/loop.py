@@ -209,11 +209,11 @@ def run_open_world(
     """
     _check(increments, classes)
     checkpoint = Checkpoint(folder)
-    past = [told for place in checkpoint.files for told in feedbacks(pq.ParquetFile(place).read(columns=FEEDBACK))]
+    past = [feedback for place in checkpoint.files for feedback in feedbacks(pq.ParquetFile(place).read(columns=FEEDBACK))]
     experience: list[Seen] = []
     if checkpoint.state is not None:
-        for told, increment in zip(past, increments, strict=False):
-            labels = _labels(increment.train, told.labelled, _said(answers, len(experience)))
+        for feedback, increment in zip(past, increments, strict=False):
+            labels = _labels(increment.train, feedback.labelled, _said(answers, len(experience)))
             _extend(experience, increment.train, labels, setting.experience_limit)
         predictor.restore(checkpoint.arrays(), tuple(experience))
     for t in range(len(past), len(increments)):
@@ -228,16 +228,16 @@ def run_open_world(
                 writer.write_table(row)
         held = predictor.state()
         state = {name: np.asarray(held[name]) for name in sorted(held)}
-        told = past[t]
+        feedback = past[t]
         if keep is not None:
-            keep(t, state, _labels(increments[t].train, told.labelled, _said(answers, t)))
+            keep(t, state, _labels(increments[t].train, feedback.labelled, _said(answers, t)))
         checkpoint.commit_arrays(state, place)
-        given = f"{len(told.labelled)} of {told.samples} labels given"
+        given = f"{len(feedback.labelled)} of {feedback.samples} labels given"
         if t > 0 and setting.scores:
             given += ", and scores"
-        elif t > 0 and len(told.labelled):
+        elif t > 0 and len(feedback.labelled):
             given += ", simulated from the lists" if answers is None else ", by people"
-        tell(f"increment {t} ({told.name}, {t + 1} of {len(increments)}): {given}")
+        tell(f"increment {t} ({feedback.name}, {t + 1} of {len(increments)}): {given}")
     for place in checkpoint.files:
         with pq.ParquetFile(place) as file:
             yield from (file.read_row_group(number) for number in range(file.num_row_groups))
@@ -317,7 +317,7 @@ def _step(
     labels = _labels(train, rows, by_people)
     _extend(experience, train, labels, setting.experience_limit)
     predictor.fit(tuple(experience), (validation.uid, validation.X, validation.y))
-    told = Feedback(
+    feedback = Feedback(
         increment.name,
         len(train.y),
         rows,
@@ -325,8 +325,8 @@ def _step(
         _union(past[-1].known_to_predictor if past else [], labels[rows]),
         sum(len(y) for _, _, y in experience),
     )
-    past.append(told)
-    yield feedback_row(t, told, classes if t == 0 else None)
+    past.append(feedback)
+    yield feedback_row(t, feedback, classes if t == 0 else None)
     yield from _predicted(predictor, increment, t, "post")
 
 

@@ -168,11 +168,11 @@ def measure_open_world(*, predictions: Rows) -> Iterator[Value]:
     if not predictions.num_rows:
         return
     found, sums = OpenWorldPredictions(predictions), Sums()
-    for increment, told in enumerate(found.feedback):
-        memory = told.experience, None
+    for increment, feedback in enumerate(found.feedback):
+        memory = feedback.experience, None
         for name in ("known_to_evaluator", "known_to_predictor"):
-            yield measured(name, len(getattr(told, name)), position=increment, memory=memory)
-        yield measured("labels_given", len(told.labelled), position=increment, memory=memory)
+            yield measured(name, len(getattr(feedback, name)), position=increment, memory=memory)
+        yield measured("labels_given", len(feedback.labelled), position=increment, memory=memory)
     phases: dict[str, None] = {}
     unknowns = collections.Counter[tuple[str, str]]()
     for (increment, phase), parts in itertools.groupby(found, lambda part: (part.increment, part.phase)):
@@ -273,8 +273,8 @@ def measure_start(*, predictions: Rows) -> Iterator[Value]:
     if not predictions.num_rows:
         return
     predicted = OpenWorldPredictions(predictions)
-    told = predicted.feedback[0]
-    yield measured("labels_given", len(told.labelled), position=0, memory=(told.experience, None))
+    feedback = predicted.feedback[0]
+    yield measured("labels_given", len(feedback.labelled), position=0, memory=(feedback.experience, None))
     for part in predicted.transformed():
         found = ordered_measures(Ordered.of(part.truth, top_labels(part.columns, part.probabilities, TOP)))
         stratum = f"{NUISANCE}={part.transform}" if part.transform else ""

@@ -189,8 +189,8 @@ class OpenWorldPredictions:
 
     def _predicted(self, increment: int, phase: str, split: str, transform: str, rows: list[tuple[Any, ...]]) -> Predicted:
         uid, truth, columns, probabilities = zip(*rows, strict=True)
-        told = self.feedback[increment - (phase == "pre")]
-        known = {"predictor": told.known_to_predictor, "evaluator": told.known_to_evaluator}
+        feedback = self.feedback[increment - (phase == "pre")]
+        known = {"predictor": feedback.known_to_predictor, "evaluator": feedback.known_to_evaluator}
         joined = (each[0] if len(each) == 1 else np.concatenate(each) for each in (uid, truth, probabilities))
         names, labels, shares = joined
         return Predicted(increment, phase, split, names, labels, columns[0], shares, known, transform)

@@ -8,9 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ...metrics.confusion import Labels
+
 Uids = NDArray[np.str_]
 Features = NDArray[np.float32]
-Labels = NDArray[np.int64]
 Probabilities = NDArray[np.float32]
 Seen = tuple[Uids, Features, Labels]
 """Samples in the order in which they came: uids (n,), features (n, d), class indices (n,); -1 where no label was given."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ....curation.registry import checked
 from ..batch_norm import batch_norm, norm_pieces, statistics_pieces
-from ..flat import GraphBackbone, Piece, Pieces
+from ..flat import FlatNetwork, GraphBackbone, Piece, Pieces
 from .step import GcnStep, StepLogits
 
 Readout = Literal["weighted_sum_max", "sum_max"]
@@ -74,7 +74,7 @@ class GraphInputs:
     graphs: int
 
 
-class Gcn:
+class Gcn(FlatNetwork):
     """The networks' architecture and computation; the caller holds their parameters and statistics as rows.
 
     Args:
@@ -128,10 +128,6 @@ class Gcn:
         }
         self.parameters, self.statistics = Pieces(pieces), Pieces(norms | statistics_pieces("hidden", hidden))
         self._step = GcnStep(adjacency, self.parameters, self.statistics, width=width, depth=depth)
-
-    def draw(self, init: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return (P,) parameters, drawn from ``init`` alone, and (S,) statistics."""
-        return self.parameters.draw(init), self.statistics.draw(torch.Generator())
 
     def inputs(self, x: Tensor) -> GraphInputs:
         """Inputs of the network from node vectors (n, V, F), or (n, M, V, F) for several bodies: a cache-aligned copy."""

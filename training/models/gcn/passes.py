@@ -11,11 +11,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ....curation.compiled import compiled
-
-Array = NDArray[Any]
+from ..batch_norm import Array
 
 _CONV, _RESIDUAL = 1, 2
 

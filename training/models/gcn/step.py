@@ -12,14 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from ..batch_norm import Norm
+from ..batch_norm import Array, Norm
 from ..flat import Pieces
 from . import passes
-
-Array = NDArray[Any]
 
 
 @dataclasses.dataclass(frozen=True)
