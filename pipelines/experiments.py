@@ -82,7 +82,7 @@ class Training:
     """One training, and how it is measured.
 
     Attributes:
-        protocol, method, model: names as printed in tables; code in a file is named without its folders, see ``told_apart``.
+        protocol, method, model: names as printed in tables; code in a file is named without its folders, see ``with_distinct_names``.
         settings: JSON values of all other settings in which trainings of the benchmark may differ.
         seed: seed of the training, or number of the repeat.
         learn: source step; the engine adds ``training``, these facts as a mapping, and ``digest``, that of the dataset.
@@ -150,7 +150,7 @@ def training_name(dataset: str, facts: Mapping[str, Any]) -> str:
     return f"{words[-80:]}_{sha256(canonical([dataset, dict(facts)]))[:10]}"
 
 
-def told_apart(trainings: Iterable[Training], out: str) -> list[Training]:
+def with_distinct_names(trainings: Iterable[Training], out: str) -> list[Training]:
     """The trainings, in which methods or models in different files have different names.
 
     A file whose name was given to another one in this run is named with as many of its folders as distinguish it: see
@@ -205,7 +205,7 @@ def run_trainings(
     iid nap-finetune, seed 0: up to date
     iid nap-finetune, seed 1: up to date
     """
-    record, trainings = load_run(Store(out)), told_apart(trainings, out)
+    record, trainings = load_run(Store(out)), with_distinct_names(trainings, out)
     digests = {name: dataset_digest(out, name) for name in {one.data for one in trainings}}
     pairs = [_tracked(one, track).stages(digests[one.data]) for one in trainings if one.before is None]
     made: set[str] = set()

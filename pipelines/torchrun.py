@@ -12,7 +12,7 @@ from ..eval.protocols.stream_loop import Stream
 from ..training.core import ranks
 from ..training.core.learner import Learner
 from .errors import WrongUse
-from .experiments import Training, run_trainings, told_apart
+from .experiments import Training, run_trainings, with_distinct_names
 from .training_results import dataset_digest
 
 
@@ -81,7 +81,9 @@ def train_together(
             run_trainings(trainings, out, **options)
             here.tell({"end": True})
             return True
-        _follow(here, {canonical(one.facts()): one for one in told_apart(trainings, out)}, dataset_digest(out), prepare)
+        _follow(
+            here, {canonical(one.facts()): one for one in with_distinct_names(trainings, out)}, dataset_digest(out), prepare
+        )
     return False
 
 

@@ -200,7 +200,7 @@ def changed_settings(line: Line, papers: Iterable[Mapping[str, Any]], *, apart: 
     return min(([name for name in names if name not in apart] for names in changed), key=len)
 
 
-def told_changes(line: Line, papers: Iterable[Mapping[str, Any]], *, apart: Sequence[str] = ()) -> str:
+def changes_text(line: Line, papers: Iterable[Mapping[str, Any]], *, apart: Sequence[str] = ()) -> str:
     """The settings in which a training differs from a paper's, as a reason; "" if there is none. See ``changed_settings``."""
     changed = changed_settings(line, papers, apart=apart)
     return f"settings of the paper were changed: {', '.join(changed)}" if changed else ""

@@ -10,7 +10,7 @@ import pyarrow as pa
 from ...curation.nested import flat
 from ...datasets.clear.facts import FEATURES, RELEASED, PublishedCell, facts, published_tables
 from ...eval.report.blocks import Block, Cell, CellValue, Table, value_of
-from ...eval.report.trainings import PublishedRow, digests_to_state, told_changes
+from ...eval.report.trainings import PublishedRow, changes_text, digests_to_state
 from ...eval.results import Line
 from ...training.baselines.clear import paper_methods, paper_settings, presets
 from ..feature_sets import EMBEDDING, PIXELS, stage_of
@@ -93,7 +93,7 @@ def why_not_its_settings(line: Line, features: str) -> str:
     network = network_of(line)
     if not any(table.network == network and features in table.features for table in published_tables()):
         return f"the paper has no figures of {network} on {features_name(features)}"
-    return told_changes(line, _settings(line, network, features), apart=_features_in(line))
+    return changes_text(line, _settings(line, network, features), apart=_features_in(line))
 
 
 def _features_in(line: Line) -> list[str]:
@@ -106,7 +106,7 @@ def why_not_the_papers_offline(line: Line) -> str:
     features = str(line.settings.get("features", EMBEDDING))
     if (network_of(line), features) != (OFFLINE.network, PIXELS):
         return f"the paper has a figure of {OFFLINE.network} on {features_name(PIXELS)}"
-    return told_changes(line, _settings(line, OFFLINE.network, PIXELS), apart=_features_in(line))
+    return changes_text(line, _settings(line, OFFLINE.network, PIXELS), apart=_features_in(line))
 
 
 def why_not_its_features(line: Line, features: str, known: Mapping[str, str]) -> str:

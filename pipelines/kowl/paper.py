@@ -11,7 +11,7 @@ from ...datasets.kowl.facts import facts
 from ...datasets.kowl.tables import increment_table, published_table
 from ...eval.report.blocks import Block, Text
 from ...eval.report.starting_release import SPLITS
-from ...eval.report.trainings import PublishedRow, digests_to_state, told_changes
+from ...eval.report.trainings import PublishedRow, changes_text, digests_to_state
 from ...eval.results import Line
 from ...training.predictors.paper import paper_settings, released_settings, start_settings
 from ..report import ReportedRun
@@ -110,7 +110,7 @@ def _row_of(line: Line, config: KowlConfig, digests: Mapping[str, str]) -> tuple
         ]
         variants = [{**flat(own), **{f"{part}{name}": value for name, value in each.items()}} for each in every]
     apart = [each for each in line.settings if each.startswith("prior_knowledge")]
-    changed = told_changes(line, variants, apart=apart)
+    changed = changes_text(line, variants, apart=apart)
     return ("", changed) if changed else (name, "")
 
 

@@ -12,7 +12,7 @@ from ...curation.nested import flat
 from ...curation.store import Store
 from ...datasets.skeleton.facts import facts, table_2
 from ...eval.report.blocks import Cell
-from ...eval.report.trainings import PublishedRow, told_changes
+from ...eval.report.trainings import PublishedRow, changes_text
 from ...eval.results import Line
 from ..config import find_config, load
 from .config import SkeletonConfig, training_settings
@@ -96,7 +96,7 @@ def why_not_its_training(config: SkeletonConfig, line: Line, *, of_grid: bool = 
         return f"the model is {line.model}"
     wanted = flat(training_settings(e, line.method, {}, e.network.width, e.network.depth))
     tried = [name for name in {**wanted, **line.settings} if of_grid and name.startswith("method")]
-    return told_changes(line, [wanted], apart=("orders", "seed", "draws", "task_orders", *tried))
+    return changes_text(line, [wanted], apart=("orders", "seed", "draws", "task_orders", *tried))
 
 
 def published(config: SkeletonConfig, lines: Sequence[Series], by: By) -> list[PublishedRow]:

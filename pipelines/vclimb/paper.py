@@ -10,7 +10,7 @@ from typing import Any
 from ...curation.artifact import Artifact
 from ...curation.nested import flat
 from ...datasets.vclimb.facts import facts, published_figures
-from ...eval.report.trainings import PublishedRow, record_differences, told_changes
+from ...eval.report.trainings import PublishedRow, changes_text, record_differences
 from ...eval.results import Line
 from ...training.baselines.vclimb import CONSISTENT, MODEL, PRESETS, paper_methods, paper_settings, paper_weights, row_of
 from .baselines import split_file
@@ -94,7 +94,7 @@ def why_not_the_papers(line: Line, data: Data) -> str:
         return "no ImageNet weights were given"
     if not str(weights).startswith(paper_weights()):
         return f"weights are not those of torchvision's ResNet-34, whose SHA-256 begins with {paper_weights()}"
-    return told_changes(line, _papers(line, data.dataset), apart=("split_file", "weights"))
+    return changes_text(line, _papers(line, data.dataset), apart=("split_file", "weights"))
 
 
 def _papers(line: Line, dataset: str) -> Iterable[dict[str, Any]]:

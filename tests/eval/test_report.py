@@ -45,6 +45,7 @@ from benchwright.eval.report.sections import Provenance, contact_section, counts
 from benchwright.eval.report.trainings import (
     PublishedRow,
     changed_settings,
+    changes_text,
     comparable,
     lines_table,
     method_curves,
@@ -53,7 +54,6 @@ from benchwright.eval.report.trainings import (
     position_curves,
     position_heats,
     settings_details,
-    told_changes,
 )
 from benchwright.eval.results import RESULTS, Line, lines
 from PIL import Image
@@ -536,8 +536,8 @@ def test_published_figures_stand_beside_lines_that_are_the_papers_by_their_recor
     assert told == Text(["Fair comparison: all of it. Not for er, b = 3: b."], tone="good")
     alike = dataclasses.replace(fair, label=other.label)  # as labels of lines of two protocols may be
     assert comparable([alike, other], "", why, "all of it")[0] == [alike]
-    assert told_changes(other, [paper]) == "settings of the paper were changed: b"
-    assert told_changes(fair, [paper]) == told_changes(other, [paper], apart=["b"]) == ""
+    assert changes_text(other, [paper]) == "settings of the paper were changed: b"
+    assert changes_text(fair, [paper]) == changes_text(other, [paper], apart=["b"]) == ""
     none, told = comparable([fair, other], "other photos", why, "all of it")
     assert none == []
     assert told == Text(["Not a fair comparison: other photos; the paper's figures are not shown."], tone="note")
