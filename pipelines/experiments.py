@@ -82,7 +82,8 @@ class Training:
     """One training, and how it is measured.
 
     Attributes:
-        protocol, method, model: names as printed in tables; code in a file is named without its folders, see ``with_distinct_names``.
+        protocol, method, model: names as printed in tables; code in a file is named without its folders; see
+            ``with_distinct_names``.
         settings: JSON values of all other settings in which trainings of the benchmark may differ.
         seed: seed of the training, or number of the repeat.
         learn: source step; the engine adds ``training``, these facts as a mapping, and ``digest``, that of the dataset.
