@@ -27,6 +27,7 @@ EXTRAS = {
     "onnx": "export",
     "onnxruntime": "export",
     "open_clip": "encoders",
+    "openvino": "openvino",
     "polars": "tables",
     "pytorchvideo": "backbones",
     "rawpy": "images",

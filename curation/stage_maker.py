@@ -39,7 +39,7 @@ FINGERPRINTS = ".fingerprints.json"
 
 _RECORDED = (
     *("benchwright", "numpy", "scipy", "pyarrow", "polars", "dask", "faiss-cpu"),
-    *("torch", "torchvision", "timm", "open_clip_torch", "onnxruntime"),
+    *("torch", "torchvision", "timm", "open_clip_torch", "onnxruntime", "openvino"),
     *("pillow", "simplejpeg", "av", "rawpy", "opencv-python-headless", "colour-science"),
 )
 """Packages on which the content of a stage may depend; their versions are recorded in ``made.json``."""

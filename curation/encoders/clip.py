@@ -35,7 +35,7 @@ class ClipEncoder:
         self.name = f"open_clip/{spec.model}/{spec.weights or 'checkpoint'}/{spec.backend} {spec.precision}"
         self._spec = spec
         self._device = device
-        dtype = torch.bfloat16 if spec.precision == "bf16" else torch.float32
+        dtype = torch.bfloat16 if (spec.precision, spec.backend) == ("bf16", "torch") else torch.float32
         self._model = model.eval().requires_grad_(False).to(device=device, dtype=dtype)
         self._tokenizer = tokenizer
         pixels = model.visual.preprocess_cfg

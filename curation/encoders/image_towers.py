@@ -1,7 +1,7 @@
-"""Image towers of CLIP-like models: in torch, or on CPUs in ONNX Runtime.
+"""Image towers of CLIP-like models: in torch, or on CPUs in ONNX Runtime or OpenVINO.
 
-Both compute the vectors of a block of images, of constant size, on the calling thread: the same block gives the same bytes,
-whatever else the machine does. The two differ in the last bits, with cosines of 0.9999 or more.
+Each computes the vectors of a block of images, of constant size, on one thread: the same block gives the same bytes, whatever
+else the machine does. Vectors of different backends differ in the last bits, with cosines of 0.9999 or more.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import os
 import tempfile
+import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +38,15 @@ def image_tower(spec: OpenClip, model: Any, side_px: int) -> ImageTower:
     Raises:
         ValueError: the model cannot be exported.
     """
-    return _in_torch(model) if spec.backend == "torch" else _in_onnxruntime(spec, model, side_px)
+    if spec.backend == "torch":
+        return _in_torch(model)
+    loaded = _in_onnxruntime if spec.backend == "onnxruntime" else _in_openvino
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "images.onnx")  # a file, since weights above 2 GiB are written next to it
+        _export(spec, model, side_px, file)
+        tower = loaded(spec, str(file))
+    model.visual = None  # frees half a gigabyte that is no longer used
+    return tower
 
 
 def _in_torch(model: Any) -> ImageTower:
@@ -53,24 +63,36 @@ def _in_torch(model: Any) -> ImageTower:
     return vectors
 
 
-def _in_onnxruntime(spec: OpenClip, model: Any, side_px: int) -> ImageTower:
-    """The graph of ``encode_image``. The weights are laid out for the CPU once; torch does this in every pass."""
-    import torch
+def _in_onnxruntime(spec: OpenClip, file: str) -> ImageTower:
+    """The weights are laid out for the CPU once; torch does this in every pass."""
+    session = one_thread_session(file)
+    return lambda pixels: session.run(None, {"pixels": pixels.numpy()})[0]
 
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "images.onnx")  # a file, since weights above 2 GiB are written next to it
-        export(spec, model, torch.zeros(spec.block, 3, side_px, side_px), file)
-        session = one_thread_session(str(file))
-    model.visual = None  # frees half a gigabyte that is no longer used
+
+def _in_openvino(spec: OpenClip, file: str) -> ImageTower:
+    """A stream of one thread for each processor; each calling thread has a request of its own, which takes a free stream."""
+    import openvino
+
+    count = os.cpu_count() or 1
+    hints = {
+        "INFERENCE_NUM_THREADS": count,
+        "NUM_STREAMS": count,
+        "INFERENCE_PRECISION_HINT": "bf16" if spec.precision == "bf16" else "f32",
+        "ENABLE_CPU_PINNING": False,  # the threads of several processes would be pinned to the same cores
+    }
+    network = openvino.Core().compile_model(file, "CPU", hints)
+    held = threading.local()
 
     def vectors(pixels: torch.Tensor) -> np.ndarray:
-        return session.run(None, {"pixels": pixels.numpy()})[0]
+        if not hasattr(held, "request"):
+            held.request = network.create_infer_request()
+        return held.request.infer([pixels.numpy()])[0]
 
     return vectors
 
 
-def export(spec: OpenClip, model: Any, example: torch.Tensor, file: Path) -> None:
-    """Write the graph of ``encode_image`` for images like ``example`` as ONNX. Raises ``ValueError`` if it cannot be."""
+def _export(spec: OpenClip, model: Any, side_px: int, file: Path) -> None:
+    """Write the graph of ``encode_image`` for blocks of images as ONNX. Raises ``ValueError`` if it cannot be."""
     import torch
 
     importlib.import_module("onnx")  # torch needs it; if it were missing, the error below would blame the model
@@ -88,10 +110,17 @@ def export(spec: OpenClip, model: Any, example: torch.Tensor, file: Path) -> Non
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), torch.enable_grad():
             warnings.simplefilter("ignore")  # that this exporter is deprecated, and that sizes are constants, as intended
-            torch.onnx.export(Images(), (example,), str(file), opset_version=_OPSET, input_names=["pixels"], dynamo=False)
+            torch.onnx.export(
+                Images(),
+                (torch.zeros(spec.block, 3, side_px, side_px),),
+                str(file),
+                opset_version=_OPSET,
+                input_names=["pixels"],
+                dynamo=False,
+            )
     except torch.onnx.errors.OnnxExporterError as error:
         message = one_line(error)
-        rule = "not supported by encoder.backend = 'onnxruntime', use 'torch'"
+        rule = f"not supported by encoder.backend = {spec.backend!r}, use 'torch'"
         raise ValueError(f"encoder {spec.model}: {rule}: {message}") from None
     finally:
         model.visual.requires_grad_(False)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 _PRECISIONS = ("float32", "bf16", "auto")
-_BACKENDS = ("torch", "onnxruntime", "auto")
+_BACKENDS = ("torch", "onnxruntime", "openvino", "auto")
 
 
 _CONVOLUTIONAL = ("RN", "convnext")
@@ -39,8 +39,9 @@ class OpenClip:
         precision: ``float32``, or ``bf16`` for weights and arithmetic in bfloat16: at least twice as fast on GPUs and on CPUs
             with AMX, between twice as fast and slower on others, with different vectors (cosine to float32 about 0.9999).
             ``auto`` is ``bf16`` if this machine's CPU has AMX, otherwise ``float32``.
-        backend: library that computes the vectors of images: ``torch``, or ``onnxruntime`` on CPUs in float32: faster for some
-            models after a start-up of a few seconds, with cosines of at least 0.9999 to torch's vectors. ``auto`` is
+        backend: library that computes the vectors of images: ``torch``, or on CPUs ``onnxruntime`` in float32 or ``openvino`` in
+            either precision: faster for some models after a start-up of a few seconds, with cosines of at least 0.9999 to
+            torch's vectors. Texts are computed in torch, next to ``openvino`` in float32. ``auto`` is
             ``onnxruntime`` if ``precision`` is ``float32``, onnx and onnxruntime are installed, and the model is a ResNet or
             ConvNeXt or the CPU has AVX-512; otherwise ``torch``. The choice of ``auto`` is part of the key and is recorded; it
             is not based on measurements, which ``benchmarks/bench_encode.py`` makes.
@@ -55,7 +56,7 @@ class OpenClip:
     precision: Literal["float32", "bf16", "auto"] = "float32"
     block: int = 32
     scaled_decode: bool = False
-    backend: Literal["torch", "onnxruntime", "auto"] = "torch"
+    backend: Literal["torch", "onnxruntime", "openvino", "auto"] = "torch"
     kind: Literal["open_clip"] = "open_clip"
 
     def __post_init__(self) -> None:
@@ -72,7 +73,7 @@ class OpenClip:
             object.__setattr__(self, "backend", "onnxruntime" if fits else "torch")
         if (self.backend, self.precision) == ("onnxruntime", "bf16"):
             raise ValueError(
-                f"encoder {self.model}: backend='onnxruntime' computes in float32: set precision='float32', or 'torch'"
+                f"encoder {self.model}: backend='onnxruntime' computes in float32: set precision='float32', or another backend"
             )
         if not 1 <= self.block <= 65_536:
             raise ValueError(f"encoder {self.model}: block={self.block} must be between 1 and 65536")

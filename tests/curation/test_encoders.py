@@ -71,7 +71,7 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder / "weights.pt")
 
 
-@pytest.fixture(scope="module", params=["colours", "conse", "open_clip", "onnxruntime"])
+@pytest.fixture(scope="module", params=["colours", "conse", "open_clip", "onnxruntime", "openvino"])
 def loaded(request: pytest.FixtureRequest) -> tuple[EncoderSpec, str]:
     if request.param == "colours":
         return Colours(), ""
@@ -389,7 +389,10 @@ def test_bf16_is_another_spec_with_nearly_the_same_vectors(tiny_checkpoint: str)
 
 
 @pytest.mark.parametrize("kind", ["vision transformer", "ResNet"])
-def test_onnx_runtime_gives_the_vectors_of_torch(kind: str, tiny_checkpoint: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("backend", "precision"), [("onnxruntime", "float32"), ("openvino", "float32"), ("openvino", "bf16")])
+def test_other_backends_give_the_vectors_of_torch(
+    backend: Any, precision: Any, kind: str, tiny_checkpoint: str, tmp_path: Path
+) -> None:
     import open_clip
 
     name, checkpoint = TINY, tiny_checkpoint
@@ -402,16 +405,20 @@ def test_onnx_runtime_gives_the_vectors_of_torch(kind: str, tiny_checkpoint: str
         torch.save(open_clip.create_model(name, pretrained=None).state_dict(), checkpoint)
     files, texts = [png(seed) for seed in range(5)], ["a dog", "a cat"]
     by_torch = load_encoder(OpenClip(name, block=3), checkpoint=checkpoint)
-    by_onnx = load_encoder(OpenClip(name, block=3, backend="onnxruntime"), checkpoint=checkpoint)
-    assert "onnxruntime float32" in by_onnx.name
-    cosines = (vectors_of(by_torch, files) * vectors_of(by_onnx, files)).sum(axis=1)
+    other = load_encoder(OpenClip(name, block=3, backend=backend, precision=precision), checkpoint=checkpoint)
+    assert f"{backend} {precision}" in other.name
+    cosines = (vectors_of(by_torch, files) * vectors_of(other, files)).sum(axis=1)
     assert cosines.min() > 0.9999
-    assert np.array_equal(by_torch.encode_texts(texts), by_onnx.encode_texts(texts))
+    assert np.array_equal(by_torch.encode_texts(texts), other.encode_texts(texts))
 
 
-def test_onnx_runtime_is_for_processors_and_float32(tiny_checkpoint: str) -> None:
-    with pytest.raises(ValueError, match="backend = 'onnxruntime' runs only on CPUs, but the device is 'meta'"):
-        load_encoder(OpenClip(TINY, backend="onnxruntime"), checkpoint=tiny_checkpoint, device="meta")
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
+def test_other_backends_are_for_processors(backend: Any, tiny_checkpoint: str) -> None:
+    with pytest.raises(ValueError, match=f"backend = '{backend}' runs only on CPUs, but the device is 'meta'"):
+        load_encoder(OpenClip(TINY, backend=backend), checkpoint=tiny_checkpoint, device="meta")
+
+
+def test_onnx_runtime_computes_in_float32() -> None:
     with pytest.raises(ValueError, match="backend='onnxruntime' computes in float32"):
         OpenClip(TINY, backend="onnxruntime", precision="bf16")
 
@@ -522,7 +529,7 @@ def test_damaged_checkpoints_are_one_line(name: str, tmp_path: Path) -> None:
 def test_specs_are_checked() -> None:
     with pytest.raises(ValueError, match="precision='fp8'"):
         OpenClip("RN50", "openai", precision="fp8")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="backend='tpu' is none of torch, onnxruntime, auto"):
+    with pytest.raises(ValueError, match="backend='tpu' is none of torch, onnxruntime, openvino, auto"):
         OpenClip("RN50", "openai", backend="tpu")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="block=0"):
         OpenClip("RN50", "openai", block=0)
