@@ -1,23 +1,19 @@
 """Image files to vectors: encoders beside what a user would write, on one thread each, in turn in one process.
 
 ``conse`` stands beside the same networks as their packages build them (Pillow, one image a pass); ``open_clip`` (random
-weights) beside its own transform and batches of 32, in float32 and bfloat16, and OpenVINO, where it is installed, on the graph
-that ours gives ONNX Runtime. Rates are images a second of processor time. ``of matmul``: the network's multiplications and
-additions a second, over those of torch's product of two large matrices at that precision. ``cosine`` is the least one to the
-first line. What is fastest is printed as settings. Bytes are then compared between batch sizes, threads and orders. Memory is
-the peak of a fresh process.
+weights) beside its own transform and batches of 32, in float32 and bfloat16. Rates are images a second of processor time. ``of
+matmul``: the network's multiplications and additions a second, over those of torch's product of two large matrices at that
+precision. ``cosine`` is the least one to the first line. The fastest is printed as settings. Bytes are then compared between
+batch sizes, threads and orders. Memory is the peak of a fresh process.
 
     python benchmarks/bench_encode.py [--quick] [--models conse ViT-B-32 RN50] [--precisions float32 bf16]
         [--pictures 96] [--turns 4]
-
-pip install openvino measures it, too.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib.util
 import io
 import logging
 import multiprocessing
@@ -30,8 +26,6 @@ from typing import Any
 
 import numpy as np
 from bench_preprocess import photos
-from benchwright.curation.encoders import image_towers
-from benchwright.curation.encoders.clip import load_clip
 from benchwright.curation.encoders.encoder import Encoder, unit_rows
 from benchwright.curation.encoders.loading import load_encoder
 from benchwright.curation.encoders.spec import Conse, EncoderSpec, OpenClip
@@ -46,6 +40,8 @@ WAYS: tuple[dict[str, Any], ...] = (
     {"backend": "torch", "precision": "float32"},
     {"backend": "torch", "precision": "bf16"},
     {"backend": "onnxruntime", "precision": "float32"},
+    {"backend": "openvino", "precision": "float32"},
+    {"backend": "openvino", "precision": "bf16"},
 )
 
 
@@ -102,23 +98,6 @@ def plain_open_clip(model_name: str, checkpoint: str, precision: str) -> Encode:
         return np.concatenate(blocks)
 
     return encode
-
-
-def by_openvino(spec: OpenClip, checkpoint: str, precision: str) -> Encode:
-    """OpenVINO on one thread, with our preparation of images and the graph that ONNX Runtime computes."""
-    import openvino
-    import torch
-
-    def compiled(spec: OpenClip, model: Any, side_px: int) -> Callable[[torch.Tensor], np.ndarray]:
-        with tempfile.TemporaryDirectory() as folder:
-            image_towers.export(spec, model, torch.zeros(spec.block, 3, side_px, side_px), Path(folder, "images.onnx"))
-            hints = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": precision}
-            network = openvino.Core().compile_model(Path(folder, "images.onnx"), "CPU", hints)
-        return lambda pixels: network([pixels.numpy()])[0]
-
-    encoder = load_clip(spec, checkpoint=checkpoint)
-    encoder._tower = compiled(spec, encoder._model, encoder._crop.side_px)  # in place of its own
-    return whole(encoder)
 
 
 def matmul_flops(precision: str) -> float:
@@ -222,10 +201,6 @@ def clip_case(name: str, path: str, files: list[bytes], turns: int, precisions: 
         methods[label], at[label] = plain_open_clip(name, path, "bf16" if precision == "bf16" else "fp32"), precision
     for label, spec in specs.items():
         methods[label], at[label] = whole(load_encoder(spec, checkpoint=path)), spec.precision
-    if importlib.util.find_spec("openvino"):
-        for precision in precisions:
-            hint = "bf16" if precision == "bf16" else "f32"
-            methods[f"OpenVINO {precision}"], at[f"OpenVINO {precision}"] = by_openvino(OpenClip(name), path, hint), precision
     rates = compare(files, methods, turns, {label: flops / peak[precision] for label, precision in at.items()})
     best = max(specs, key=lambda label: rates[label])
     print(f'  fastest: encoder.backend = "{specs[best].backend}", encoder.precision = "{specs[best].precision}"')

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 from pydantic import AfterValidator, Field
 
-from ..curation.encoders.spec import Colours, Conse, EfficientNetLite, OpenClip
+from ..curation.encoders.spec import Colours, Conse, EfficientNetLite, EncoderSpec
 from ..curation.flow import Flow, join, rows_of, source, step
 from ..curation.keys import how, named, where
 from ..curation.run import Run
@@ -57,9 +57,7 @@ class FeatureSet:
     """
 
     weights: Location = ""
-    encoder: Annotated[Network | OpenClip | Conse | Colours | EfficientNetLite | OwnEncoder, ByKind(ENCODERS)] = Field(
-        default_factory=Network
-    )
+    encoder: Annotated[Network | EncoderSpec | OwnEncoder, ByKind(ENCODERS)] = Field(default_factory=Network)
     stored: Literal["float32", "float16"] = "float32"
 
     def __post_init__(self) -> None:

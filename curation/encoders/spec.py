@@ -39,12 +39,12 @@ class OpenClip:
         precision: ``float32``, or ``bf16`` for weights and arithmetic in bfloat16: at least twice as fast on GPUs and on CPUs
             with AMX, between twice as fast and slower on others, with different vectors (cosine to float32 about 0.9999).
             ``auto`` is ``bf16`` if this machine's CPU has AMX, otherwise ``float32``.
-        backend: library that computes the vectors of images: ``torch``, or on CPUs ``onnxruntime`` in float32 or ``openvino`` in
-            either precision: faster for some models after a start-up of a few seconds, with cosines of at least 0.9999 to
-            torch's vectors. Texts are computed in torch, next to ``openvino`` in float32. ``auto`` is
-            ``onnxruntime`` if ``precision`` is ``float32``, onnx and onnxruntime are installed, and the model is a ResNet or
-            ConvNeXt or the CPU has AVX-512; otherwise ``torch``. The choice of ``auto`` is part of the key and is recorded; it
-            is not based on measurements, which ``benchmarks/bench_encode.py`` makes.
+        backend: library that computes the vectors of images: ``torch``, or on CPUs ``onnxruntime`` in float32 or ``openvino``:
+            faster for some models after a start-up of a few seconds, with cosines of at least 0.9999 to torch's vectors. Texts
+            are computed in torch, beside ``openvino`` in float32. ``auto`` is ``onnxruntime`` if ``precision`` is
+            ``float32``, onnx and onnxruntime are installed, and the model is a ResNet or ConvNeXt or the CPU has AVX-512;
+            otherwise ``torch``. The choice of ``auto`` is part of the key and is recorded; it is not based on measurements,
+            which ``benchmarks/bench_encode.py`` makes.
         block: images in one forward pass. Short blocks are padded, so that an image's vector never depends on the number of
             images in its block; a different size may change the last bits. 32 suits CPUs, 64 or more GPUs.
         scaled_decode: decode large JPEGs at a reduced scale, with sides at least twice the required length: faster for photos
@@ -127,4 +127,8 @@ class EfficientNetLite:
             )
 
 
-EncoderSpec = OpenClip | Conse | Colours | EfficientNetLite
+TextImageSpec = OpenClip | Conse | Colours
+"""Built-in encoders of images and texts, which retrieval needs."""
+
+EncoderSpec = TextImageSpec | EfficientNetLite
+"""All built-in encoders."""

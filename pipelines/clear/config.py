@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, cast, get_args
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from ...curation.encoders.spec import Colours, Conse, OpenClip
+from ...curation.encoders.spec import TextImageSpec
 from ...curation.qa.options import check_options
 from ...curation.stages.decode import MAX_PIXELS, PILLOW_MAX_PIXELS
 from ...curation.stages.near_duplicates import KeepRule
@@ -115,7 +115,7 @@ class Unlabelled:
 class LabelRecipe:
     """How images of a source without labels get labels: the sections that such a source needs."""
 
-    encoder: OpenClip | Conse | Colours | OwnEncoder
+    encoder: TextImageSpec | OwnEncoder
     retrieval: Rule
     classes: list[Class]
     qa: Qa
@@ -161,7 +161,7 @@ class ClearConfig:
     images: Images
     baselines: Baselines
     buckets: Buckets | None = _OF_SOURCE
-    encoder: Annotated[OpenClip | Conse | Colours | OwnEncoder, ByKind(ENCODERS)] | None = _OF_SOURCE
+    encoder: Annotated[TextImageSpec | OwnEncoder, ByKind(ENCODERS)] | None = _OF_SOURCE
     retrieval: Rule | None = _OF_SOURCE
     classes: Annotated[list[Class], Field(min_length=1)] | None = _OF_SOURCE
     qa: Qa | None = _OF_SOURCE

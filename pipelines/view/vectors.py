@@ -8,7 +8,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ...curation.artifact import Artifact
 from ...curation.encoders.encoder import Encoder, unit_rows
 from ...curation.encoders.loading import load_encoder
-from ...curation.encoders.spec import Colours, Conse, EfficientNetLite, EncoderSpec, OpenClip
+from ...curation.encoders.spec import EncoderSpec, OpenClip
 from ...curation.extras import lacking
 from ...curation.keys import fingerprint
 from ...curation.rows import Reject, is_array, one_line, printable
@@ -33,7 +33,7 @@ MOST_ALIKE = 1000
 SECONDS = 30.0
 """Time limit for reading the vectors of a stage."""
 _BLOCK_ROWS = 8192
-_SPECS: Mapping[str, type[EncoderSpec]] = {spec.__name__: spec for spec in (Colours, Conse, EfficientNetLite, OpenClip)}
+_SPECS: Mapping[str, type[EncoderSpec]] = {spec.__name__: spec for spec in get_args(EncoderSpec)}
 _ENCODING = threading.Lock()
 """Encoders take all cores and much memory: only one runs at a time."""
 
