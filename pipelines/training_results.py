@@ -188,6 +188,9 @@ def names_of_files(out: str) -> dict[str, str]:
     """Reference of each method and model in a file that was trained in a run -> its name there.
 
     Unfinished trainings are left out.
+
+    >>> names_of_files("out")  # all its methods and models are built-in
+    {}
     """
     store, found = Store(posixpath.join(out, FOLDER)), dict[str, str]()
     for stage in load_run(store).stages if store.exists("run.json") else ():
@@ -327,7 +330,11 @@ def stale_trainings(out: str) -> dict[str, str]:
 
 
 def kept_trainings(out: str) -> dict[str, str]:
-    """Lines of results that earlier code made and that were kept: protocol and label of the line -> what has changed since."""
+    """Lines of results that earlier code made and that were kept: protocol and label of the line -> what has changed since.
+
+    >>> kept_trainings("out")  # all were made by today's code
+    {}
+    """
     changed = {
         one.learned.digest: kept["changed"]
         for one in current_trainings(out)

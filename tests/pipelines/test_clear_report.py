@@ -245,7 +245,7 @@ def test_a_trained_tiny_run_has_a_small_page_with_curves_and_matrices_of_all_met
     assert faults(page) == []
     iid = section(page, "Baselines, iid protocol")
     methods = ["nap-finetune", "cumulative-finetune", "reservoir-alpha=1.0-finetune"]
-    assert re.findall(r'<p class="label">([^<]*)</p>', iid) == [f"{method}: mean of 5 runs" for method in methods]
+    assert re.findall(r'<p class="label">([^<]*)</p>', iid) == [f"{method}: mean of 2 runs" for method in methods]
     curves = ["nap-finetune", "cumulative-finetune", "alpha 1.0, finetune"]
     for tested in ("same", "next"):
         caption = f"Accuracy after each bucket, tested on the {tested} bucket; band: one standard deviation over runs."

@@ -18,7 +18,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import pytest
-from benchwright.curation import local_files, parts, shards, store, tasks
+from benchwright.curation import local_files, parts, shards, stage_rows, store, tasks
 from benchwright.curation.code_changes import definitions
 from benchwright.curation.reachable_code import Definitions
 from benchwright.pipelines import api
@@ -27,7 +27,7 @@ from benchwright.pipelines.catalogue import TITLES
 # Between the engine and a step: what these call is the step, or what it gave.
 BORDER = {each.__code__ for each in (parts._called, parts._batch_call, parts._encoded)}
 # How rows and payloads are read is the engine's: they have digests of their own, and the layout on disk is part of every key.
-STORE = store.__file__
+STORES = {store.__file__, stage_rows.__file__}
 ENGINE = {Path(str(each.__file__)).name for each in (parts, shards)}
 
 
@@ -64,7 +64,7 @@ class Watch:
                 self.steps.append(frame)
         elif back is not None and back.f_code in BORDER and code not in BORDER and _of_a_step(code):
             self.steps.append(frame)
-        if code.co_filename == STORE or code.co_name == "<module>":
+        if code.co_filename in STORES or code.co_name == "<module>":
             self.hidden.append(frame)  # reading rows, or importing
         if self.steps and not self.hidden:
             self._note(frame)
