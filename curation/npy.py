@@ -68,6 +68,5 @@ def read_npy_head(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[An
             raise ValueError(f"version {version}")
         shape, fortran, dtype = _READERS[version](head)
     except _DAMAGE as error:
-        message = one_line(error)
-        raise ValueError(f"not a .npy array: {message or type(error).__name__}") from None
+        raise ValueError(f"not a .npy array: {one_line(error)}") from None
     return shape, fortran, dtype, head.tell()

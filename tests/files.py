@@ -1,10 +1,13 @@
-"""Files of runs and of the package: their digests, one changed bit, a copy of the package to be edited."""
+"""Files of runs and of the project: their digests, one changed bit, a copy of the package to be edited, scripts as modules."""
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import shutil
+import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 TIMES = {"made.json", ".lock", ".fingerprints.json", ".witness"}
@@ -34,3 +37,14 @@ def copy_package(folder: Path) -> Path:
         shutil.copytree(ROOT / room, package / room, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "front_door" / "__init__.py", package)
     return package
+
+
+def module_of(path: Path) -> Any:
+    """The module in a file that is in no package, such as a script of ``benchmarks/``."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.files import ROOT, module_of
 
 
 @pytest.fixture(scope="module")
 def check() -> Any:
     """The script, as a module."""
-    spec = importlib.util.spec_from_file_location("check_container", ROOT / "benchmarks/check_container.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["check_container"] = module
-    spec.loader.exec_module(module)
-    return module
+    return module_of(ROOT / "benchmarks/check_container.py")
 
 
 @pytest.fixture(scope="module")

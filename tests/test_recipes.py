@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import shlex
 from pathlib import Path
@@ -15,6 +14,7 @@ import typer
 from benchwright.pipelines.cli.main import app
 
 from tests.curation.test_store_s3 import bucket, endpoint
+from tests.files import module_of
 
 __all__ = ["bucket", "endpoint"]
 
@@ -128,11 +128,7 @@ def test_helm_values() -> None:
 
 def test_slurm() -> None:
     pytest.importorskip("dask_jobqueue")
-    spec = importlib.util.spec_from_file_location("slurm_recipe", FOLDER / "slurm.py")
-    assert spec is not None
-    assert spec.loader is not None
-    recipe = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(recipe)
+    recipe = module_of(FOLDER / "slurm.py")
     local = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0", "allowed_failures": 100}
     with contextlib.closing(recipe.slurm_cluster(gpu=True, queue="gpu", scheduler_options=local)) as cluster:
         *head, begin = cluster.job_script().strip().splitlines()

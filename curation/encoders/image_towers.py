@@ -40,11 +40,10 @@ def image_tower(spec: OpenClip, model: Any, side_px: int) -> ImageTower:
     """
     if spec.backend == "torch":
         return _in_torch(model)
-    loaded = _in_onnxruntime if spec.backend == "onnxruntime" else _in_openvino
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "images.onnx")  # a file, since weights above 2 GiB are written next to it
         _export(spec, model, side_px, file)
-        tower = loaded(spec, str(file))
+        tower = _in_onnxruntime(str(file)) if spec.backend == "onnxruntime" else _in_openvino(str(file), spec.precision)
     model.visual = None  # frees half a gigabyte that is no longer used
     return tower
 
@@ -63,13 +62,13 @@ def _in_torch(model: Any) -> ImageTower:
     return vectors
 
 
-def _in_onnxruntime(spec: OpenClip, file: str) -> ImageTower:
+def _in_onnxruntime(file: str) -> ImageTower:
     """The weights are laid out for the CPU once; torch does this in every pass."""
     session = one_thread_session(file)
     return lambda pixels: session.run(None, {"pixels": pixels.numpy()})[0]
 
 
-def _in_openvino(spec: OpenClip, file: str) -> ImageTower:
+def _in_openvino(file: str, precision: str) -> ImageTower:
     """A stream of one thread for each processor; each calling thread has a request of its own, which takes a free stream."""
     import openvino
 
@@ -77,7 +76,7 @@ def _in_openvino(spec: OpenClip, file: str) -> ImageTower:
     hints = {
         "INFERENCE_NUM_THREADS": count,
         "NUM_STREAMS": count,
-        "INFERENCE_PRECISION_HINT": "bf16" if spec.precision == "bf16" else "f32",
+        "INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32",
         "ENABLE_CPU_PINNING": False,  # the threads of several processes would be pinned to the same cores
     }
     network = openvino.Core().compile_model(file, "CPU", hints)

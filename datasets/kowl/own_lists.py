@@ -261,8 +261,7 @@ def draw_splits(
 
     def ids(columns: Sequence[str]) -> Iterator[tuple[pa.Table, pl.DataFrame]]:
         for table in rows.batches(columns):
-            listed = pl.DataFrame(pl.from_arrow(table.select(["youtube_id", "split"])))
-            yield table, listed.join(tied, on="youtube_id", how="left", maintain_order="left")
+            yield table, _with_ties(pl.DataFrame(pl.from_arrow(table.select(["youtube_id", "split"]))), tied)
 
     sizes, groups = Counter[str](), set[str]()
     for _, listed in ids(["youtube_id", "split"]):
@@ -277,22 +276,22 @@ def draw_splits(
             sizes, seed=seed, stage="own_lists", until=until, with_middle=shares.validate > 0, with_last=shares.test > 0
         )
 
-    def split_of(name: str, split: str, group: str | None, left: bool | None) -> str:
+    def split_of(split: str, group: str | None, left: bool | None, draw: float) -> str:
         if split or left:
             return split or "test"
         if group is not None:
             return SPLITS[part_of[group]]
-        draw = uniform(seed, "own_lists", [name])[0]
         return "test" if draw < shares.test else "validate" if draw < shares.test + shares.validate else "train"
 
     for table, listed in ids(rows.schema.names):
-        splits = [split_of(*row) for row in listed.select("youtube_id", "split", "group", "left").iter_rows()]
+        draws = pl.Series("draw", uniform(seed, "own_lists", listed["youtube_id"]))
+        splits = [split_of(*row) for row in listed.select("split", "group", "left", draws).iter_rows()]
         table = with_column(table, "split", pa.array(splits, pa.string()))
         yield sift(with_column(table, "group", listed["group"].to_arrow().cast(pa.string())), {})
 
 
 def _tied_ids(rows: Rows, out: LeftOut, renames: Mapping[str, str]) -> tuple[pl.DataFrame, set[str]]:
-    """Each id that has a group or is left out, with ``group`` and ``left``; and the labels of the rows without a split.
+    """Each id that has a group or is left out, sorted, with ``group`` and ``left``; and the labels of the rows without a split.
 
     All other ids are drawn by their names alone, so that nothing of them is kept.
     """
@@ -305,8 +304,19 @@ def _tied_ids(rows: Rows, out: LeftOut, renames: Mapping[str, str]) -> tuple[pl.
         left = pl.col("label").is_in(out.labels) | pl.col("new").is_in(out.labels)
         frame = frame.with_columns(left=(left & (pl.col("split") == "")).fill_null(False))
         tied.append(_merged(frame.filter(pl.col("left") | pl.col("group").is_not_null())))
-    found = _merged(pl.concat(tied))
+    found = _merged(pl.concat(tied)).sort("youtube_id")
     return found.with_columns(left=pl.col("left") | pl.col("group").is_in(out.groups).fill_null(False)), labels
+
+
+def _with_ties(listed: pl.DataFrame, tied: pl.DataFrame) -> pl.DataFrame:
+    """The rows with the columns of ``tied``, null for ids that are not in it."""
+    if tied.is_empty():
+        return listed.with_columns(group=pl.lit(None, pl.String), left=pl.lit(None, pl.Boolean))
+    # A join would hash all of ``tied`` for each batch.
+    at = tied["youtube_id"].search_sorted(listed["youtube_id"]).clip(upper_bound=len(tied) - 1)
+    found = tied[at]
+    here = found["youtube_id"] == listed["youtube_id"]
+    return listed.with_columns(pl.when(here).then(found[name]).alias(name) for name in ("group", "left"))
 
 
 def _merged(frame: pl.DataFrame) -> pl.DataFrame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,15 +21,9 @@ from benchwright.training.predictors.registry import PREDICTORS, new_predictor
 from sklearn import metrics
 
 from tests.eval.open_worlds import results_of, rows_of
+from tests.files import ROOT, module_of
 
-_SPEC = importlib.util.spec_from_file_location(
-    "make_kowl_features", Path(__file__).resolve().parents[2] / "benchmarks/make_kowl_features.py"
-)
-assert _SPEC is not None
-assert _SPEC.loader is not None
-_MODULE = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(_MODULE)
-make_world = _MODULE.make_world
+make_world = module_of(ROOT / "benchmarks/make_kowl_features.py").make_world
 
 SETTINGS = paper_settings()
 SETTINGS["ann"] |= {"hidden": 64, "batch_size": 50, "epochs": 2, "threshold_when": "each_fit"}

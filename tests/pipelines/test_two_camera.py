@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import os
 import re
@@ -43,6 +42,8 @@ from benchwright.training.illuminants.registry import load_baseline
 from benchwright.training.two_camera.networks import load_networks
 from benchwright.training.two_camera.settings import hyper_of
 
+from tests.files import ROOT, module_of
+
 from .pages import faults
 
 SETTINGS = Path(two_camera.__file__).parents[1]
@@ -66,11 +67,7 @@ def digests(r: Run) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def phone():
     pytest.importorskip("pidng", reason="pidng writes the DNGs of these tests: pip install benchwright[dev]")
-    path = Path(__file__).resolve().parents[2] / "benchmarks/make_phone_pairs.py"
-    spec = importlib.util.spec_from_file_location("make_phone_pairs", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of(ROOT / "benchmarks/make_phone_pairs.py")
 
 
 @pytest.fixture(scope="module")

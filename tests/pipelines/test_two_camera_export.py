@@ -3,7 +3,6 @@ what is told where that cannot be."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import shutil
@@ -26,9 +25,10 @@ from benchwright.training.illuminants.pictures import LinearPictures
 from benchwright.training.illuminants.registry import candidates, estimator
 from benchwright.training.two_camera.onnx_run import OnnxNetwork
 
+from tests.files import ROOT, module_of
+
 from .pages import faults
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/tutorials/two_cameras.md").read_text("utf-8")
 QUICK = "{ epochs = 3, batch_size = 64, learning_rate = 1e-2, schedule = 'cosine', patience_epochs = 3 }"
 
@@ -41,9 +41,7 @@ def blocks(language: str) -> list[str]:
 def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page's folder after all of its commands, with nine drawn pairs."""
     pytest.importorskip("pidng", reason="pidng writes the DNGs of these tests: pip install benchwright[dev]")
-    spec = importlib.util.spec_from_file_location("make_phone_pairs", ROOT / "benchmarks/make_phone_pairs.py")
-    phone = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(phone)
+    phone = module_of(ROOT / "benchmarks/make_phone_pairs.py")
     folder = tmp_path_factory.mktemp("walk")
     drawn, there = folder / "drawn", folder / "phone"
     phone.make_pairs(drawn, pictures=None, pairs=9, size=(336, 252), seed=0)

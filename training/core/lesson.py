@@ -68,11 +68,6 @@ Watch = Callable[[Mapping[str, float], int], None]
 Adjust = Callable[[Sequence[nn.Parameter]], None]
 
 
-def nothing_stored() -> dict[int, Examples]:
-    """What a method without exemplars has stored."""
-    return {}
-
-
 def ignore_values(values: Mapping[str, float], step: int) -> None:
     """Ignore the values of an epoch."""
 
@@ -116,7 +111,7 @@ class Lesson:
     means: Means
     curve: list[dict[str, float | int | str | None]] = dataclasses.field(default_factory=list)
     watch: Watch = ignore_values
-    stored: Callable[[], Mapping[int, Examples]] = nothing_stored
+    stored: Callable[[], Mapping[int, Examples]] = dict
     _fits: int = 0
 
     def __post_init__(self) -> None:
