@@ -38,7 +38,7 @@ FINGERPRINTS = ".fingerprints.json"
 """File of a run's folder with the fingerprints of sources that were read, so that unchanged files are not read again."""
 
 _RECORDED = (
-    *("benchwright", "numpy", "scipy", "pyarrow", "polars", "dask", "faiss-cpu"),
+    *("benchwright", "numpy", "scipy", "pyarrow", "polars", "dask", "faiss-cpu", "faiss-gpu"),
     *("torch", "torchvision", "timm", "open_clip_torch", "onnxruntime", "openvino"),
     *("pillow", "simplejpeg", "av", "rawpy", "opencv-python-headless", "colour-science"),
 )

@@ -41,8 +41,8 @@ _TRIAL_LIMIT_S = 120
 def faiss_uses_gpu() -> bool:
     """Whether this build of faiss can use this machine's GPUs, tried once per process.
 
-    A build for GPUs of other kinds (PyPI's ``faiss-gpu-cu12`` 1.14 on an H100) ends its process at the first search, so a small
-    search is tried in another one.
+    A build for GPUs of other kinds (PyPI's older ``faiss-gpu-cu12`` on an H100) ends its process at the first search, so a
+    small search is tried in another one.
     """
     import faiss
 
