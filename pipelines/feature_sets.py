@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 from pydantic import AfterValidator, Field
 
-from ..curation.encoders.spec import Colours, Conse, EfficientNetLite, EncoderSpec
+from ..curation.encoders.spec import EncoderSpec
 from ..curation.flow import Flow, join, rows_of, source, step
 from ..curation.keys import how, named, where
 from ..curation.run import Run
@@ -32,7 +32,7 @@ from .encoders import ENCODERS
 from .errors import did_you_mean
 from .names import ByKind, short
 from .settings_type import settings_type
-from .user_code import OwnEncoder, encoder_of
+from .user_code import OwnEncoder, encoder_of, weights_of
 
 EMBEDDING = "embedding"
 """Used in place of the name of a feature set: the vectors by which images were retrieved, which are in the shards."""
@@ -63,8 +63,6 @@ class FeatureSet:
     def __post_init__(self) -> None:
         if isinstance(self.encoder, Network) and not self.weights:
             raise ValueError(f"weights = '': the network {self.encoder.model} needs a file of weights: give its path or URL")
-        if isinstance(self.encoder, Conse | Colours | EfficientNetLite) and self.weights:
-            raise ValueError(f"weights = {self.weights!r}: {self.encoder.kind} has its own weights: remove this setting")
 
 
 C = TypeVar("C", bound=Collection[str])
@@ -114,14 +112,9 @@ def with_features(
     pictures = source(_PICTURES, step(pictures_of, rows=rows_of(of)), gives=Pictured, may_be_empty=True)
     branches: list[Flow] = []
     for name, each in sets.items():
-        check_file_not_empty(f"features.{name}.weights", each.weights)
+        encoder, weights = _encoder_of(name, each)
         extract = extract_images if each.stored == "float32" else extract_images_half
-        made = step(
-            extract,
-            encoder=_encoder(each),
-            checkpoint=where(each.weights) if each.weights else "",
-            device=how(device),
-        )
+        made = step(extract, encoder=encoder, checkpoint=weights, device=how(device))
         branches.append(pictures.each_batch(stage_of(name), made, rows_per_part=rows_per_part))
     return join(flow, *branches).after(flow.last)
 
@@ -131,12 +124,15 @@ def stage_of(name: str) -> str:
     return f"{FEATURES}_{name}"
 
 
-def _encoder(each: FeatureSet) -> Any:
+def _encoder_of(name: str, each: FeatureSet) -> tuple[Any, str]:
+    """The arguments ``encoder`` and ``checkpoint`` of ``extract_images``."""
+    setting = f"features.{name}.weights"
     if not isinstance(each.encoder, Network):
-        return encoder_of(each.encoder)
+        return encoder_of(each.encoder, at=f"features.{name}.encoder"), weights_of(each.encoder, setting, each.weights)
+    check_file_not_empty(setting, each.weights)
     settings = dataclasses.asdict(each.encoder)
     del settings["kind"]
-    return named(_NETWORK, **settings)
+    return named(_NETWORK, **settings), where(each.weights)
 
 
 # --------------------------------------------------------------------------------------------------------- what is published

@@ -15,7 +15,7 @@ from ..curation.encoders.spec import EncoderSpec, OpenClip
 from ..curation.flow import Flow, PlanError, Step, source, step
 from ..curation.keys import named, where
 from ..curation.registry import Registry, check_arguments, load_entry, load_name
-from .config import ConfigError, Location, Rejects, arguments_of
+from .config import ConfigError, Location, Rejects, arguments_of, check_file_not_empty
 from .encoders import ENCODERS
 from .errors import did_you_mean
 from .names import short
@@ -107,11 +107,12 @@ def own_source(name: str, s: OwnSource, *, seed: int) -> Flow:
 _SOURCES = Registry("source", {})
 
 
-def encoder_of(spec: EncoderSpec | OwnEncoder, *, texts: bool = False) -> Any:
+def encoder_of(spec: EncoderSpec | OwnEncoder, *, at: str = "encoder", texts: bool = False) -> Any:
     """The setting ``encoder`` of ``embed_images`` and ``retrieve``, keyed only by the code of this encoder.
 
     Args:
         spec: settings of the encoder.
+        at: the table of these settings.
         texts: whether it encodes texts, too.
 
     Raises:
@@ -119,7 +120,7 @@ def encoder_of(spec: EncoderSpec | OwnEncoder, *, texts: bool = False) -> Any:
     """
     if not isinstance(spec, OwnEncoder):
         if isinstance(spec, OpenClip):
-            _check_architecture(spec.model)
+            _check_architecture(f"{at}.model", spec.model)
         return spec
     entry = ENCODERS.find(spec.kind)
     found = load_entry(entry)
@@ -128,21 +129,37 @@ def encoder_of(spec: EncoderSpec | OwnEncoder, *, texts: bool = False) -> Any:
         wanted = ["encode_prepared"] if of_batches else ["encode_image"]
         wanted += ["encode_texts" if of_batches else "encode_text"] if texts else []
         if lacks := [name for name in wanted if not hasattr(found, name)]:
-            raise ConfigError(
-                f"encoder.kind = {short(spec.kind)!r}: an encoder has a method {lacks[0]}, and this class has none"
-            )
+            raise ConfigError(f"{at}.kind = {short(spec.kind)!r}: an encoder has a method {lacks[0]}, and this class has none")
     given = {"checkpoint", "device"} - spec.settings.keys()
     try:
         check_arguments(found, spec.settings, given=given)
     except ValueError as error:
-        raise ConfigError(f"encoder.settings.{error}: these are of {short(spec.kind)}") from None
+        raise ConfigError(f"{at}.settings.{error}: these are of {short(spec.kind)}") from None
     return named(entry.reference, **spec.settings)
 
 
-def _check_architecture(model: str) -> None:
+def weights_of(spec: EncoderSpec | OwnEncoder, setting: str, weights: str) -> str:
+    """The argument ``checkpoint`` of ``embed_images`` and ``retrieve``: '' if the setting is empty.
+
+    Raises:
+        ConfigError: the encoder takes no file of weights, or the file is empty.
+    """
+    if not weights:
+        return ""
+    if isinstance(spec, OwnEncoder):
+        takes = "checkpoint" in inspect.signature(load_name(ENCODERS, spec.kind)).parameters
+    else:
+        takes = isinstance(spec, OpenClip)
+    if not takes:
+        raise ConfigError(f"{setting} = {weights!r}: {short(spec.kind)} takes no file of weights: remove this setting")
+    check_file_not_empty(setting, weights)
+    return where(weights)
+
+
+def _check_architecture(setting: str, model: str) -> None:
     """Check that open_clip has the architecture, by the names of its files, since importing it takes seconds."""
     package = importlib.util.find_spec("open_clip")
     folders = [] if package is None else package.submodule_search_locations or []
     known = [path.stem for folder in folders for path in Path(folder, "model_configs").glob("*.json")]
     if known and model.replace("/", "-") not in known:
-        raise ConfigError(f"encoder.model = {model!r}: open_clip has no such architecture{did_you_mean(model, sorted(known))}")
+        raise ConfigError(f"{setting} = {model!r}: open_clip has no such architecture{did_you_mean(model, sorted(known))}")

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from ...curation.budget import Budget
+from ...curation.encoders.spec import EncoderSpec
 from ...curation.flow import Flow, Step, join, rows_of, source, step
 from ...curation.keys import how, where
 from ...curation.qa.rounds import ask
@@ -45,11 +46,10 @@ from ...datasets.yfcc100m.fields import row_schema
 from ...datasets.yfcc100m.metadata import pieces as metadata_pieces
 from ..benchmark import built_in, later
 from ..blurring import with_blurring
-from ..config import check_file_not_empty
 from ..feature_sets import check_learned, stage_of, with_features
 from ..near_duplicates import with_near_duplicates
 from ..sources import SOURCES
-from ..user_code import encoder_of, source_of
+from ..user_code import OwnEncoder, encoder_of, source_of, weights_of
 from . import card, release
 from .bucket_config import Buckets, CalendarBuckets, EqualCountBuckets, PublishedBuckets
 from .config import ClearConfig, LabelRecipe
@@ -131,7 +131,7 @@ def _embedded(flow: Flow, c: ClearConfig) -> Flow:
     if c.encoder is None:
         return flow
     embed = embed_images if c.encoder_run.stored == "float32" else embed_images_half
-    encode = step(embed, encoder=encoder_of(c.encoder), checkpoint=_checkpoint(c), device=how(c.encoder_run.device))
+    encode = step(embed, encoder=encoder_of(c.encoder), checkpoint=_weights(c, c.encoder), device=how(c.encoder_run.device))
     return flow.each_batch("embedded", encode, max_rejects=_budget(c), rows_per_part=c.rows_per_part)
 
 
@@ -142,9 +142,8 @@ def _distinct(flow: Flow, c: ClearConfig) -> Flow:
     )
 
 
-def _checkpoint(c: ClearConfig) -> str:
-    check_file_not_empty("encoder_run.checkpoint", c.encoder_run.checkpoint)
-    return where(c.encoder_run.checkpoint) if c.encoder_run.checkpoint else ""
+def _weights(c: ClearConfig, encoder: EncoderSpec | OwnEncoder) -> str:
+    return weights_of(encoder, "encoder_run.checkpoint", c.encoder_run.checkpoint)
 
 
 def _of_labelled_buckets(flow: Flow, c: ClearConfig) -> Flow:
@@ -172,7 +171,7 @@ def _chosen(flow: Flow, c: ClearConfig, recipe: LabelRecipe, out: str) -> Flow:
             concepts=[Concept(each.name, tuple(each.prompts)) for each in recipe.classes],
             encoder=encoder_of(recipe.encoder, texts=True),
             rule=recipe.retrieval,
-            checkpoint=_checkpoint(c),
+            checkpoint=_weights(c, recipe.encoder),
             device=how(c.encoder_run.device),
         ),
         gives=Retrieved,

@@ -62,7 +62,7 @@ def plan(c: IircConfig, out: str) -> Flow:
         .each("checked", step(check_image), max_rejects=Budget(c.max_broken, "max_broken"))
     )
     if c.vectors is not None:
-        flow = flow.each_batch(EMBEDDED, step(embed_images, encoder=encoder_of(c.vectors)))
+        flow = flow.each_batch(EMBEDDED, step(embed_images, encoder=encoder_of(c.vectors, at="vectors")))
     outside = Budget(c.max_outside, "max_outside")
     flow = flow.whole("assigned", assigning, gives=assigned_row(tuple(t.configurations)), max_rejects=outside)
     flow = with_near_duplicates(flow, c.near_duplicates, split="role")

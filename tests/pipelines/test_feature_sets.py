@@ -266,7 +266,7 @@ def test_other_features_of_the_same_name_are_trained_on_again(run: Path, bw: Cli
         ("features.bare.stored=float16", "the network resnet50 needs a file of weights: give its path or URL"),
         (
             'features.toy={weights="x", encoder={kind="colours"}}',
-            "weights = 'x': colours has its own weights: remove this setting",
+            "features.toy.weights = 'x': colours takes no file of weights: remove this setting",
         ),
         ("features.pixels.weights=x", "the name 'pixels' is reserved for the vectors in the shards: choose another"),
         ("features.Clip.weights=x", "the name 'Clip': it should be small letters, digits and _"),

@@ -199,6 +199,23 @@ def test_an_edit_of_an_encoder_makes_its_stages_again(bw: Cli, tmp_path: Path) -
         ("encoder={kind='MINE:Nothing'}", "has no 'Nothing'"),
         ("encoder={kind='MINE:Hidden'}", ":Hidden': an encoder has a method encode_image, and this class has none"),
         ("encoder={kind='MINE:OnlyImages'}", ":OnlyImages': an encoder has a method encode_text, and this class has none"),
+        (
+            "encoder={kind='MINE:MeanColour'}\nencoder_run.checkpoint=x.pt",
+            "encoder_run.checkpoint = 'x.pt': MINE:MeanColour takes no file of weights: remove this setting",
+        ),
+        ("encoder_run.checkpoint=x.pt", "encoder_run.checkpoint = 'x.pt': colours takes no file of weights: remove this"),
+        (
+            "features.own.encoder={kind='MINE:Hidden'}",
+            "features.own.encoder.kind = 'MINE:Hidden': an encoder has a method encode_image, and this class has none",
+        ),
+        (
+            "features.own.encoder={kind='MINE:MeanColour', settings={gama=3}}",
+            "features.own.encoder.settings.gama = 3: there is no such setting: there are ",
+        ),
+        (
+            "features.own={weights='x.pt', encoder={kind='MINE:MeanColour'}}",
+            "features.own.weights = 'x.pt': MINE:MeanColour takes no file of weights: remove this setting",
+        ),
         ("encoder={kind='MINE:with_weights'}", "encoder.settings.weights is missing: there are weights: these are of "),
         ("encoder={kind='nowhere_at_all:Nothing'}", "no module nowhere_at_all"),
         ("source.kind=web", "source.kind = 'web': no source 'web': there are drawn, folder, labelled, release, tars, yfcc100m"),
@@ -208,10 +225,10 @@ def test_an_edit_of_an_encoder_makes_its_stages_again(bw: Cli, tmp_path: Path) -
 )
 def test_a_name_that_is_wrong_is_one_line(bw: Cli, tmp_path: Path, setting: str, told: str) -> None:
     mine = own_file(tmp_path, ENCODER)
-    run = ["run", "clear", "--config", "tiny", "--set", setting.replace("MINE", str(mine)), "--out", tmp_path / "out"]
-    answer = bw(*run)
+    sets = [word for each in setting.replace("MINE", str(mine)).split("\n") for word in ("--set", each)]
+    answer = bw("run", "clear", "--config", "tiny", *sets, "--out", tmp_path / "out")
     assert (answer.code, answer.err.count("\n")) == (2, 1), answer.err
-    assert told in answer.err
+    assert told.replace("MINE", mine.name) in answer.err
     assert not (tmp_path / "out/stages").exists()
 
 
