@@ -16,6 +16,10 @@ from benchwright.curation.encoders.torchvision_compat import ensure_torchvision
 from benchwright.curation.stages.near_pairs import Stacked, VectorSearch, vector_pairs
 from benchwright.curation.stages.nominate import gpu_knn
 from benchwright.curation.stages.topk import TopK
+from benchwright.pipelines import api
+from benchwright.pipelines.jobs import job
+
+DEVICE = "encoder_run.device=cuda"
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU")
 
@@ -75,3 +79,29 @@ def test_vectors_of_a_gpu_are_those_of_the_processor_to_rounding(tmp_path: Path)
     assert np.array_equal(gpu[5:], again)
     cosine = (cpu * gpu).sum(1) / np.linalg.norm(cpu, axis=1) / np.linalg.norm(gpu, axis=1)
     assert cosine.min() > 0.99999
+
+
+@needs_gpu
+def test_a_cluster_with_a_gpu_worker_gives_what_one_process_gives(tmp_path: Path) -> None:
+    ensure_torchvision()
+    from torchvision.models import resnet18
+
+    torch.manual_seed(0)
+    torch.save(resnet18().state_dict(), tmp_path / "weights.pth")
+    (tmp_path / "cluster.toml").write_text("port = 0\n[cpu]\nworkers = 2\n[gpu]\nworkers = 1\n")
+    network = '{kind="network", model="resnet18", resize_px=64, side_px=64}'
+    settings = [f"features.r18.weights={tmp_path / 'weights.pth'}", f"features.r18.encoder={network}", DEVICE]
+    address: list[str] = []
+
+    def made(name: str, scheduler: str) -> str:
+        out = str(tmp_path / name)
+        api.run(job("clear", config="tiny", overrides=settings), out, scheduler=scheduler)
+        api.train(out, methods=["finetune"], overrides=["baselines.features=r18", DEVICE], scheduler=scheduler)
+        return out
+
+    alone = made("alone", "sync")
+    api.cluster(str(tmp_path / "cluster.toml"), tell=address.append, until=lambda: made("cluster", address[0]))
+    for inner in ("", "/experiments"):
+        both = api.compare(alone + inner, str(tmp_path / "cluster") + inner)
+        assert both
+        assert all(each.same for each in both)
