@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
@@ -21,7 +21,7 @@ import numpy as np
 from ..child_processes import memory_is_short
 from ..rows import MachineFault, Reject
 from .limits import CONTAINERS, CpuBudget
-from .nal import HEAD, AvcPicture, AvcReader, HevcPicture, NalError, hevc_picture
+from .nal import HEAD, AvcReader, HevcReader, NalError
 from .tables import TO_THE_END, SampleTables, box_sizes, read_samples
 
 if TYPE_CHECKING:
@@ -51,6 +51,9 @@ _PIXELS_OF_DEFAULT = 5_000_000
 
 _OF_THE_MACHINE = {errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT, errno.ENOSPC}
 """Errors of the system, which FFmpeg passes on; its demuxers and decoders never raise them themselves."""
+
+_NO_TIME = -1 << 63
+"""A missing time stamp, as in FFmpeg (AV_NOPTS_VALUE)."""
 
 
 class KeyFrame(NamedTuple):
@@ -213,52 +216,54 @@ def _boxes_are_whole(path: str) -> bool:
     return at == size and b"moov" in names
 
 
-@dataclass
-class _Packets:
+class _Packets(NamedTuple):
     """The packets of a stream, as columns.
 
     Attributes:
+        pts: time stamps, ``_NO_TIME`` where they are missing, int64 (packets,); so are those of decoding, ``dts``.
+        shown: whether they are displayed, bool (packets,).
+        keys: indices of those at which decoding may begin, int64 (keys,).
         odd: why they are not reliable, by their contents; "" if they are.
+        spare: as of ``VideoIndex``.
+        last_duration: duration of the last packet; ``last_is_cut``: whether it is cut.
     """
 
-    pts: list[int | None] = field(default_factory=list)
-    dts: list[int | None] = field(default_factory=list)
-    shown: list[bool] = field(default_factory=list)
-    keys: list[int] = field(default_factory=list)
-    last_duration: int = 0
+    pts: np.ndarray
+    dts: np.ndarray
+    shown: np.ndarray
+    keys: np.ndarray
+    odd: str
+    spare: np.ndarray
+    last_duration: int
     last_is_cut: bool = False
-    odd: str = ""
-    spare: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=bool))
-
-    def look_into(self, looks: _Looks) -> None:
-        """Take over the results of ``looks``, which has read all packets."""
-        self.keys, self.odd = looks.keys, looks.why_odd()
-        fits = looks.hevc and not self.odd
-        self.spare = spare_pictures(looks.hevc) if fits else np.zeros(len(self.pts), dtype=bool)
 
 
 def _by_demuxing(packets: Iterable[Packet[VideoStream]], stream: VideoStream, budget: CpuBudget) -> _Packets:
     from av.error import FFmpegError
 
-    found, looks = _Packets(), _Looks(stream)
+    pts, dts, shown, looks = list[int | None](), list[int | None](), list[bool](), _Looks(stream)
+    last: Packet[VideoStream] | None = None
     try:
         for packet in packets:
             if not packet.size:
                 continue
-            if len(found.pts) % 256 == 0:
+            if len(pts) % 256 == 0:
                 budget.left_s()
-                _check(packet, len(found.pts), budget)
-            looks.look(len(found.pts), packet.is_keyframe, packet)
-            found.pts.append(packet.pts)
-            found.dts.append(packet.dts)
-            found.shown.append(not packet.is_discard)
-            found.last_is_cut = packet.is_corrupt
-            found.last_duration = packet.duration or 0
+                _check(packet, len(pts), budget)
+            looks.look(packet.is_keyframe, packet)
+            pts.append(packet.pts)
+            dts.append(packet.dts)
+            shown.append(not packet.is_discard)
+            last = packet
     except FFmpegError as error:
         _check_machine(error)
-        raise Reject("truncated", f"after {len(found.pts)} packets: {error.strerror}") from None
-    found.look_into(looks)
-    return found
+        raise Reject("truncated", f"after {len(pts)} packets: {error.strerror}") from None
+    duration, is_cut = (last.duration or 0, last.is_corrupt) if last else (0, False)
+    return _Packets(_stamps(pts), _stamps(dts), np.array(shown, dtype=bool), *looks.found(len(pts)), duration, is_cut)
+
+
+def _stamps(stamps: list[int | None]) -> np.ndarray:
+    return np.array([_NO_TIME if one is None else one for one in stamps], dtype=np.int64)
 
 
 def _check(packet: Packet[VideoStream], number: int, budget: CpuBudget) -> None:
@@ -284,84 +289,94 @@ def _by_tables(
     _check(seen[0], len(tables.dts) - 1, budget)
     pts = tables.dts + tables.delay
     pts += seen[0].pts - pts[0]
-    found = _Packets(pts.tolist(), tables.dts.tolist(), tables.shown.tolist(), last_duration=tables.last_duration)
     looks = _Looks(stream)
     with open(path, "rb") as file:
-        looks.look_at_all(tables, lambda begin, size: os.pread(file.fileno(), size, begin))
-    found.look_into(looks)
-    return found
+        looks.look_at_all(tables, file.fileno())
+    return _Packets(pts, tables.dts, tables.shown, *looks.found(len(pts)), tables.last_duration)
+
+
+_READERS = {"h264": AvcReader, "hevc": HevcReader}
 
 
 class _Looks:
     """Reads the contents of packets, as far as the syntax of the codec is implemented: see ``nal.py``."""
 
     def __init__(self, stream: VideoStream) -> None:
-        self._codec = codec_of(stream)
-        self._extradata = bytes(stream.codec_context.extradata or b"")
-        self._avc: AvcReader | None = None
+        self._reader: AvcReader | HevcReader | None = None
+        self._pictures: list[tuple[int, ...]] | np.ndarray = []
+        """Of each packet, whether decoding may begin at it, and what else its reader tells."""
         self._odd = ""
-        self._pictures: list[AvcPicture] | np.ndarray = []
-        self.hevc: list[HevcPicture] = []
-        self.keys: list[int] = []
-        """Indices of packets at which decoding may begin."""
-        if self._codec == "h264":
-            try:
-                self._avc = AvcReader(self._extradata)
-            except NalError as error:
-                self._odd = f"extradata: {error}"
+        reader = _READERS.get(codec_of(stream))
+        try:
+            self._reader = reader and reader(bytes(stream.codec_context.extradata or b""))
+        except NalError as error:
+            self._odd = f"extradata: {error}"
 
-    def look(self, place: int, is_key: bool, packet: Packet[VideoStream] | bytes) -> None:
-        """Read one packet; ``is_key``: whether the file marks it as key frame. All packets must be read in order."""
+    def look(self, is_key: bool, packet: Packet[VideoStream]) -> None:
+        """Read the next packet; ``is_key``: whether the file marks it as key frame. All packets must be read in order."""
         if self._odd:
             return
         try:
-            starts = is_key
-            if self._avc is not None:
-                cast("list[AvcPicture]", self._pictures).append(self._avc.picture(memoryview(packet), is_key))
-                starts = self._pictures[-1].starts
-            elif self._codec == "hevc":
-                self.hevc.append(hevc_picture(memoryview(packet), self._extradata))
-                starts = is_key and self.hevc[-1].starts
-            if starts:
-                self.keys.append(place)
+            picture = self._reader.picture(memoryview(packet), is_key) if self._reader else (is_key,)
+            cast("list[tuple[int, ...]]", self._pictures).append(picture)
         except NalError as error:
             self._odd = f"packets: {error}"
 
-    def look_at_all(self, tables: SampleTables, read: Callable[[int, int], bytes]) -> None:
-        """Read all packets; ``read(begin, size)`` returns bytes of the file."""
-        begins, sizes, keys = tables.begin.tolist(), tables.size.tolist(), tables.key.tolist()
-        if self._codec == "hevc":
-            for place, (begin, size, is_key) in enumerate(zip(begins, sizes, keys, strict=True)):
-                self.look(place, is_key, read(begin, size))
-        elif self._avc is None:
-            self.keys = np.flatnonzero(tables.key).tolist()
-        else:
-            heads = b"".join(read(begin, HEAD).ljust(HEAD) for begin in begins)
-            pictures, known = self._avc.pictures(np.frombuffer(heads, np.uint8).reshape(-1, HEAD), tables.size)
-            try:
-                for place in np.flatnonzero(~known).tolist():
-                    packet = read(begins[place], sizes[place])
-                    pictures[place] = self._avc.picture(memoryview(packet), keys[place])
-            except NalError as error:
-                self._odd = f"packets: {error}"
-            self._pictures, self.keys = pictures, np.flatnonzero(pictures[:, 0]).tolist()
+    def look_at_all(self, tables: SampleTables, file: int) -> None:
+        """Read all packets of a file, by its descriptor."""
+        if self._reader is None:
+            self._pictures = tables.key[:, None]
+            return
+        pictures, skips = _first_pictures(self._reader, file, tables.begin, tables.size, tables.key)
+        place = len(pictures)
+        try:
+            for place in np.flatnonzero(skips).tolist():
+                packet = os.pread(file, int(tables.size[place]), int(tables.begin[place]))
+                pictures[place] = self._reader.picture(memoryview(packet), bool(tables.key[place]))
+        except NalError as error:
+            self._odd, pictures = f"packets: {error}", pictures[:place]
+        self._pictures = pictures
 
-    def why_odd(self) -> str:
-        """Why the packets are not reliable; "" if they are."""
-        if self._odd or self._avc is None or not len(self._pictures):
-            return self._odd
-        return "" if self._avc.complete(np.asarray(self._pictures)) else "pictures are missing"
+    def found(self, count: int) -> tuple[np.ndarray, str, np.ndarray]:
+        """``keys``, ``odd`` and ``spare`` of ``_Packets``, of ``count`` packets."""
+        odd, spare, pictures = self._odd, np.zeros(count, dtype=bool), self._pictures
+        if not len(pictures):
+            return np.zeros(0, dtype=np.int64), odd, spare
+        if not isinstance(pictures, np.ndarray):
+            pictures = np.fromiter(chain.from_iterable(pictures), np.int64).reshape(len(pictures), -1)
+        if isinstance(self._reader, AvcReader) and not odd and not self._reader.complete(pictures):
+            odd = "pictures are missing"
+        if isinstance(self._reader, HevcReader) and not odd:
+            spare = spare_pictures(pictures)
+        return np.flatnonzero(pictures[:, 0]), odd, spare
 
 
-def spare_pictures(pictures: Sequence[HevcPicture]) -> np.ndarray:
+def _first_pictures(
+    reader: AvcReader | HevcReader, file: int, begins: np.ndarray, sizes: np.ndarray, keys: np.ndarray, tries: int = 8
+) -> tuple[np.ndarray, np.ndarray]:
+    """``reader.pictures`` of the packets of a file, behind up to ``tries`` units that tell nothing."""
+    heads = b"".join([os.pread(file, HEAD, begin).ljust(HEAD) for begin in begins.tolist()])
+    pictures, skips = reader.pictures(np.frombuffer(heads, np.uint8).reshape(-1, HEAD), sizes, keys)
+    rows = np.flatnonzero(skips > 0)
+    if tries and len(rows):
+        over = skips[rows]
+        found = _first_pictures(reader, file, begins[rows] + over, sizes[rows] - over, keys[rows], tries - 1)
+        pictures[rows], skips[rows] = found
+    return pictures, skips
+
+
+def spare_pictures(pictures: np.ndarray) -> np.ndarray:
     """Mask of the pictures from which no other is predicted, bool (pictures,): those of the highest temporal layer that no
     picture of their layer needs. In lower layers, a picture may be needed by a higher layer (H.265, 7.4.2.2).
 
-    >>> spare_pictures([HevcPicture(True, 0, False), HevcPicture(False, 0, True), HevcPicture(False, 1, True)])
+    Args:
+        pictures: attributes of ``HevcPicture``, int64 (pictures, 3).
+
+    >>> spare_pictures(np.array([[1, 0, 0], [0, 0, 1], [0, 1, 1]]))
     array([False, False,  True])
     """
-    highest = max(picture.layer for picture in pictures)
-    return np.array([picture.spare and picture.layer == highest for picture in pictures])
+    _, layers, spare = pictures.T
+    return (spare > 0) & (layers == layers.max())
 
 
 def codec_of(stream: VideoStream) -> str:
@@ -385,7 +400,7 @@ def read_index(path: str, *, budget: CpuBudget, stream: StreamChoice = "best") -
             seen: list[Packet[VideoStream]] = []
             packets = _by_tables(path, container, video, seen, budget)
             packets = packets or _by_demuxing(chain(seen, container.demux(video)), video, budget)
-            if any(packets.shown) or len(choices) == 1:
+            if packets.shown.any() or len(choices) == 1:
                 index = _index(path, container, video, packets)
                 _left_open[budget] = container
                 break
@@ -400,26 +415,25 @@ def read_index(path: str, *, budget: CpuBudget, stream: StreamChoice = "best") -
 
 def _index(path: str, container: InputContainer, stream: VideoStream, packets: _Packets) -> VideoIndex:
     context, seekable = stream.codec_context, container.format.name in _SEEKABLE
-    if not any(packets.shown):
+    if not packets.shown.any():
         raise Reject("no_frames", f"{len(packets.pts)} packets, none of which is displayed")
     if seekable and packets.last_is_cut:
         raise Reject("truncated", f"the last of {len(packets.pts)} packets is cut")
     sequential = _why_sequential(container.format.name, codec_of(stream), bool(context.has_b_frames), packets)
     shown = np.flatnonzero(packets.shown)
-    stamps = [packets.pts[place] for place in shown]
+    pts = packets.pts[shown]
     base = Fraction(stream.time_base or 1)
-    if None in stamps:
+    if _NO_TIME in pts:
         rate = float(stream.average_rate or 25)
         places, times_s, start_s = shown, np.arange(len(shown) + 1) / rate, 0.0
     else:
-        pts = np.asarray(stamps, dtype=np.int64)
         order = np.argsort(pts, kind="stable")
         places, pts = shown[order], pts[order]
         step = packets.last_duration or (int(pts[-1] - pts[0]) / max(1, len(pts) - 1)) or float(1 / (25 * base))
         times_s = (np.append(pts, pts[-1] + step) - pts[0]).astype(np.float64) * float(base)
         start_s = float(pts[0] * base)
-    complete = None not in packets.pts
-    keys = tuple(KeyFrame(place, packets.pts[place] or 0) for place in packets.keys)
+    missing = packets.pts == _NO_TIME
+    key_pts = np.where(missing, 0, packets.pts)[packets.keys]
     return VideoIndex(
         path=path,
         container=container.format.name,
@@ -432,12 +446,12 @@ def _index(path: str, container: InputContainer, stream: VideoStream, packets: _
         colour_matrix=int(context.colorspace),
         time_base=base,
         fps=_rate(stream, times_s),
-        packet_pts=np.asarray(packets.pts if complete else [], dtype=np.int64),
+        packet_pts=packets.pts[: 0 if missing.any() else None],
         spare=packets.spare,
         places=places.astype(np.int64),
         times_s=times_s,
         start_s=start_s,
-        keys=keys,
+        keys=tuple(map(KeyFrame, packets.keys.tolist(), key_pts.tolist())),
         sequential=sequential,
         size_bytes=os.path.getsize(path),
     )
@@ -451,14 +465,13 @@ def _why_sequential(container: str, codec: str, has_b_frames: bool, packets: _Pa
         return f"codec {codec}"
     if packets.odd:
         return packets.odd
-    if None in packets.pts or len(set(packets.pts)) < len(packets.pts):
+    if _NO_TIME in packets.pts or not np.diff(np.sort(packets.pts)).all():
         return "time stamps are missing or repeated"
-    if packets.pts == packets.dts and has_b_frames:
+    if np.array_equal(packets.pts, packets.dts) and has_b_frames:
         return "time stamps do not determine the display order"
-    if not packets.keys or packets.keys[0] != 0:
+    if not len(packets.keys) or packets.keys[0] != 0:
         return "no key frame at the start"
-    first = packets.pts[0] or 0
-    if any((pts or 0) < first for pts in packets.pts):
+    if packets.pts.min() < packets.pts[0]:
         return "frames are displayed before the first key frame"
     return ""
 

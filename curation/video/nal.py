@@ -19,7 +19,7 @@ _SLICE = 16
 
 
 HEAD = 24
-"""Number of bytes of a packet that ``AvcReader.pictures`` needs."""
+"""Number of bytes of a packet that the readers' ``pictures`` needs."""
 _LEADING_ZEROS = np.array([8 - each.bit_length() for each in range(256)], dtype=np.uint64)
 
 
@@ -63,6 +63,15 @@ def units(packet: memoryview, length_bytes: int) -> Iterator[tuple[int, bytes]]:
         if not size or at > end:
             raise NalError(f"a unit of {size} bytes at {begin} of {end}")
         yield head[length_bytes], head[length_bytes + 1 : length_bytes + size]
+
+
+def _first_units(heads: np.ndarray, length_bytes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Length of the NAL unit at the start of each packet, and its first and second byte, int64 (packets,)."""
+    wide = heads[:, : length_bytes + 2].astype(np.int64)
+    length = np.zeros(len(heads), dtype=np.int64)
+    for place in range(length_bytes):
+        length = length << 8 | wide[:, place]
+    return length, wide[:, length_bytes], wide[:, length_bytes + 1]
 
 
 class AvcPicture(NamedTuple):
@@ -116,32 +125,34 @@ class AvcReader:
                 return AvcPicture(kind == 5 or exact, kind == 5, number, header & 0x60 != 0)
         raise NalError("no slice")
 
-    def pictures(self, heads: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The pictures of many packets at once, for packets that begin with a slice.
+    def pictures(self, heads: np.ndarray, sizes: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The pictures of many packets at once, as far as their first unit tells.
 
         Args:
             heads: the first ``HEAD`` bytes of each packet, uint8 (packets, HEAD).
             sizes: size of each packet in bytes.
+            keys: whether the file marks them as key frames, bool (packets,).
 
         Returns:
-            The attributes of ``AvcPicture``, int64 (packets, 4); and a mask of the packets for which they are valid, bool
-            (packets,). The other packets need ``picture``.
+            The attributes of ``AvcPicture``, int64 (packets, 4); and, int64 (packets,), 0 where they are valid, the size of the
+            first unit where ``picture`` would go on behind it, or -1 where ``picture`` is needed.
         """
-        at, wide = self._length_bytes, heads.astype(np.int64)
-        length = np.zeros(len(heads), dtype=np.int64)
-        for place in range(at):
-            length = length << 8 | wide[:, place]
-        header, body = wide[:, at], heads[:, at + 1 : at + 1 + _SLICE]
+        at = self._length_bytes
+        length, header, _ = _first_units(heads, at)
+        body = heads[:, at + 1 : at + 1 + _SLICE]
         escaped = (body[:, :-2] == 0) & (body[:, 1:-1] == 0) & (body[:, 2:] == 3)
-        instant = header & 31 == 5
-        known = (instant | (header & 31 == 1)) & ~escaped.any(axis=1) & (length > _SLICE) & (length <= sizes - at)
+        kind = header & 31
+        instant, is_slice = kind == 5, (kind == 1) | (kind == 5)
+        known = is_slice & ~escaped.any(axis=1) & (length > _SLICE) & (length <= sizes - at)
         value = np.ascontiguousarray(body[:, :8]).view(">u8")[:, 0].astype(np.uint64)
         for _ in range(3):  # as in ``_frame_num``; with at most 7 leading zeros each, all bits are in these 8 bytes
             zeros = _LEADING_ZEROS[value >> np.uint64(56)]
             known &= zeros < 8
             value <<= 2 * zeros + np.uint64(1)
         number = (value >> np.uint64(64 - self._frame_num_bits)).astype(np.int64)
-        return np.stack([instant, instant, number, header & 0x60 != 0], axis=1).astype(np.int64), known
+        pictures = np.stack([instant, instant, number, header & 0x60 != 0], axis=1).astype(np.int64)
+        ignored = ~is_slice & ~(keys & (kind == 6)) & (length > 0) & (length < sizes - at)
+        return pictures, np.select([known, ignored], [0, at + length], -1)
 
     def complete(self, pictures: np.ndarray) -> bool:
         """Whether no picture is missing, by the numbers of reference pictures.
@@ -205,7 +216,7 @@ class HevcPicture(NamedTuple):
     """Properties of an HEVC picture, read from the header of its first slice.
 
     Attributes:
-        starts: whether decoding may begin at it: a random access point.
+        starts: whether decoding may begin at it: a random access point that the file marks as key frame.
         layer: temporal layer, from 0.
         spare: whether no other picture of its layer is predicted from it.
     """
@@ -215,15 +226,38 @@ class HevcPicture(NamedTuple):
     spare: bool
 
 
-def hevc_picture(packet: memoryview, extradata: bytes) -> HevcPicture:
-    """The picture in an HEVC packet. Raises ``NalError`` if there is none."""
-    if len(extradata) < 23 or extradata[0] != 1:
-        raise NalError("no hvcC")
-    for header, body in units(packet, (extradata[21] & 3) + 1):
+class HevcReader:
+    """Reads the pictures of HEVC.
+
+    Args:
+        extradata: the decoder configuration record (``hvcC``).
+    """
+
+    def __init__(self, extradata: bytes) -> None:
+        self._length_bytes = (extradata[21] & 3) + 1 if len(extradata) >= 23 and extradata[0] == 1 else 0
+
+    def picture(self, packet: memoryview, is_key: bool) -> HevcPicture:
+        """The picture of a packet; ``is_key``: whether the file marks it as key frame. Raises ``NalError`` if there is none."""
+        if not self._length_bytes:
+            raise NalError("no hvcC")
+        for header, body in units(packet, self._length_bytes):
+            kind = header >> 1 & 63
+            if kind < 32:
+                if not body:
+                    raise NalError("ended early")
+                of_another_view = header & 1 or body[0] >> 3
+                spare = kind < 16 and kind % 2 == 0 and not of_another_view
+                return HevcPicture(is_key and 16 <= kind <= 21, (body[0] & 7) - 1, spare)
+        raise NalError("no slice")
+
+    def pictures(self, heads: np.ndarray, sizes: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """As of ``AvcReader``: the attributes of ``HevcPicture``, int64 (packets, 3)."""
+        at = self._length_bytes
+        length, header, second = _first_units(heads, at)
         kind = header >> 1 & 63
-        if kind < 32:
-            if not body:
-                raise NalError("ended early")
-            of_another_view = header & 1 or body[0] >> 3
-            return HevcPicture(16 <= kind <= 21, (body[0] & 7) - 1, kind < 16 and kind % 2 == 0 and not of_another_view)
-    raise NalError("no slice")
+        known = (kind < 32) & (length >= 2) & (length <= sizes - at)
+        starts = keys & (kind >= 16) & (kind <= 21)
+        spare = (kind < 16) & (kind % 2 == 0) & (header & 1 == 0) & (second >> 3 == 0)
+        pictures = np.stack([starts, (second & 7) - 1, spare], axis=1).astype(np.int64)
+        ignored = (kind >= 32) & (length > 0) & (length < sizes - at)
+        return pictures, np.select([known, ignored], [0, at + length], -1)

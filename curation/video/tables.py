@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from av.index import IndexEntry
     from av.video.stream import VideoStream
 
 _MAX_BYTES = 256 << 20
@@ -42,10 +44,11 @@ class SampleTables(NamedTuple):
 def read_samples(path: str, stream: VideoStream) -> SampleTables | None:
     """The packets of a newly opened stream. None if FFmpeg's index, which applies edit lists, does not match the packets of the
     tables one by one, or if packets are in fragments, encrypted or not in the file."""
-    entries = [(one.pos, one.size, one.timestamp, one.is_keyframe, one.is_discard) for one in stream.index_entries]
+    entries = stream.index_entries[:]
     if not entries:
         return None
-    begin, size, dts, key, discard = map(np.asarray, zip(*entries, strict=True))
+    begin, size, dts = (_column(entries, name, np.int64) for name in ("pos", "size", "timestamp"))
+    key, discard = (_column(entries, name, np.bool_) for name in ("is_keyframe", "is_discard"))
     if size.min() <= 0 or (begin + size).max() > os.path.getsize(path):
         return None
     with open(path, "rb") as file:
@@ -58,6 +61,10 @@ def read_samples(path: str, stream: VideoStream) -> SampleTables | None:
             if delay is not None and durations is not None and np.abs(delay).max() < _MAX_OFFSET:
                 return SampleTables(begin, size, dts, delay, key, ~discard, int(durations[-1]))
     return None
+
+
+def _column(entries: list[IndexEntry], name: str, kind: type[np.generic]) -> np.ndarray:
+    return np.fromiter(map(attrgetter(name), entries), kind, len(entries))
 
 
 TO_THE_END = 8, 0

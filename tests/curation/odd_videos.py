@@ -44,6 +44,8 @@ def make_good(to: Path) -> list[Path]:
     lavfi(SOURCE, *X265, "keyint=12:open-gop=1:bframes=4:log-level=error:pools=1:frame-threads=1", to / "open_gop_hevc.mp4")
     layers = "keyint=24:bframes=4:temporal-layers=3:b-pyramid=1:log-level=error:pools=1:frame-threads=1"
     lavfi(SOURCE, *X265, layers, "-tag:v", "hvc1", to / "temporal_layers_hevc.mp4")
+    ffmpeg("-i", to / "gop12.mp4", "-c", "copy", "-bsf:v", "h264_metadata=aud=insert", to / "delimiters.mp4")
+    ffmpeg("-i", to / "open_gop_hevc.mp4", "-c", "copy", "-bsf:v", "hevc_metadata=aud=insert", to / "delimiters_hevc.mp4")
     vp9 = ["-c:v", "libvpx-vp9", "-deadline", "realtime", "-cpu-used", "8"]
     lavfi(SOURCE, *vp9, "-g", "20", to / "vp9.webm")
     altref = ["-g", "20", "-auto-alt-ref", "1", "-lag-in-frames", "12", "-arnr-maxframes", "5", "-b:v", "300k"]

@@ -8,6 +8,7 @@ import random
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import av
 import cloudpickle
@@ -44,6 +45,7 @@ EIGHT = FramePlan("uniform", n=8)
 SMALL = FrameSettings(short_side_px=64, jpeg_quality=90)
 FORETOLD = [
     "plain.mp4", "gop12.mp4", "open_gop.mp4", "open_gop_hevc.mp4", "temporal_layers_hevc.mp4", "vp9.webm", "edit_list.mp4",
+    "delimiters.mp4", "delimiters_hevc.mp4",
     "vp9_hidden_frames.webm", "variable_rate.mp4", "variable_rate.mkv", "start_offset.mp4", "start_offset.mkv",
     "rotated_90.mp4", "odd_size_444.mp4", "odd_size_420.webm", "fragmented.mp4", "interlaced.mkv", "intra_refresh.mkv",
     "three_frames.mkv", "sound_first.mp4", "av1.mkv", "av1_open_gop.mp4", "av1_hidden_frames.mp4",
@@ -173,7 +175,9 @@ def test_tables_of_mp4_give_the_index_that_its_packets_give(good, tmp_path, monk
     monkeypatch.setattr(index_module, "_by_demuxing", lambda *given: demuxed.append(1) or by_demuxing(*given))
     for path in paths:
         demuxed.clear()
-        quick = vars(read_index(str(path), budget=CpuBudget(LIMITS)))
+        with monkeypatch.context() as patched:  # all at once
+            patched.setattr(nal.HevcReader, "picture", None)
+            quick = vars(read_index(str(path), budget=CpuBudget(LIMITS)))
         assert bool(demuxed) == (path.name in ("fragmented.mp4", "mpeg4.mp4")), path.name
         with monkeypatch.context() as patched:
             patched.setattr(index_module, "_by_tables", lambda *_: None)
@@ -524,9 +528,40 @@ def test_the_number_of_a_picture_stands_behind_three_exp_golomb_numbers(seed):
     reader._length_bytes, reader._frame_num_bits = 4, count
     unit = bytes([draw.choice([0x65, 0x41, 0x01, 0x06])]) + sent + b"\xff" * 20
     packet = len(unit).to_bytes(4) + unit
-    found, known = reader.pictures(np.frombuffer(packet[: nal.HEAD], np.uint8)[None], np.array([len(packet)]))
+    head = np.frombuffer(packet[: nal.HEAD], np.uint8)[None]
+    found, skips = reader.pictures(head, np.array([len(packet)]), np.array([False]))
     plain = len(digits) <= 64 and max(map(len, before)) <= 8 and unit[0] != 6 and b"\0\0\3" not in packet[5 : nal.HEAD]
-    assert (known[0], not plain or tuple(found[0]) == reader.picture(memoryview(packet), False)) == (plain, True)
+    assert (skips[0] == 0, not plain or tuple(found[0]) == reader.picture(memoryview(packet), False)) == (plain, True)
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc"])
+def test_packets_read_at_once_are_those_read_one_by_one(codec, tmp_path):
+    draws, odd = random.Random(6), set[str]()
+    # Lengths of four bytes; of H.264, one sequence parameter set, with four bits for a picture's number, and recovery points.
+    extradata = b"\1B\0\x1e\xff\xe1\0\5gB\0\x1e\xff\1\0" if codec == "h264" else bytes([1, *[0] * 20, 3, 0])
+    kinds = [1, 5, 5, 6, 7, 9] if codec == "h264" else [0, 1, 19, 20, 21, 22, 31, 32, 35, 39, 63]
+    context = SimpleNamespace(codec=SimpleNamespace(canonical_name=codec), extradata=extradata)
+
+    def unit() -> bytes:
+        kind = draws.choice(kinds)
+        header = [0x60 | kind] if codec == "h264" else [kind << 1 | (draws.random() < 0.1), draws.choice([1, 2, 9])]
+        body = bytes(header) + (b"\6\1\xc0\x80" if kind == 6 else b"\xf8" * draws.choice([1, 20, 60]))
+        body = body[: 1 if draws.random() < 0.01 else None]
+        return (len(body) + draws.choice([0] * 40 + [1, -len(body)])).to_bytes(4) + body
+
+    for _ in range(200):
+        packets = [b"".join(unit() for _ in range(draws.choice([1, 2, 3, 12]))) for _ in range(draws.choice([1, 5]))]
+        size, key = np.array([len(one) for one in packets]), np.array([draws.random() < 0.5 for _ in packets])
+        (tmp_path / "a").write_bytes(b"".join(packets))
+        slow, quick = (index_module._Looks(SimpleNamespace(codec_context=context)) for _ in range(2))
+        for packet, is_key in zip(packets, key.tolist(), strict=True):
+            slow.look(is_key, packet)
+        with open(tmp_path / "a", "rb") as file:
+            begin = np.cumsum(size) - size
+            quick.look_at_all(tables.SampleTables(begin, size, size, size, key, key, 1), file.fileno())
+        assert (list(map(list, slow._pictures)), slow._odd) == (quick._pictures.tolist(), quick._odd)
+        odd.add(re.sub(r"\d+", "N", quick._odd))
+    assert odd == {"", "packets: no slice", "packets: ended early", "packets: a unit of N bytes at N of N"}
 
 
 def test_every_real_clip_gives_the_frames_of_a_full_decode(shared_data):
