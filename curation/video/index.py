@@ -262,6 +262,14 @@ def _by_demuxing(packets: Iterable[Packet[VideoStream]], stream: VideoStream, bu
     return _Packets(_stamps(pts), _stamps(dts), np.array(shown, dtype=bool), *looks.found(len(pts)), duration, is_cut)
 
 
+def _demuxed(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
+    try:
+        yield from container.demux(stream)
+    except IndexError:  # PyAV has no place for a stream that FFmpeg finds later
+        message = "a stream begins after the first seconds: ffmpeg -i FILE -map 0:v:0 -c copy OUT.mkv makes a file without it"
+        raise Reject("late_stream", message) from None
+
+
 def _stamps(stamps: list[int | None]) -> np.ndarray:
     return np.array([_NO_TIME if one is None else one for one in stamps], dtype=np.int64)
 
@@ -388,8 +396,8 @@ def read_index(path: str, *, budget: CpuBudget, stream: StreamChoice = "best") -
     """Build the index of a file from all packets of its video. If the best stream shows no frame, the next best one is used.
 
     Raises:
-        Reject: as ``open_video``; also ``no_frames``, ``truncated``, ``encrypted``, ``unsupported_pixels``, ``too_long`` or
-            ``too_many_frames``.
+        Reject: as ``open_video``; also ``no_frames``, ``truncated``, ``late_stream``, ``encrypted``, ``unsupported_pixels``,
+            ``too_long`` or ``too_many_frames``.
     """
     if os.path.getsize(path) == 0:
         raise Reject("empty_file", "0 bytes")
@@ -399,7 +407,7 @@ def read_index(path: str, *, budget: CpuBudget, stream: StreamChoice = "best") -
             choices = [one.index for one in _ranked(container)] if choices == ["best"] else choices
             seen: list[Packet[VideoStream]] = []
             packets = _by_tables(path, container, video, seen, budget)
-            packets = packets or _by_demuxing(chain(seen, container.demux(video)), video, budget)
+            packets = packets or _by_demuxing(chain(seen, _demuxed(container, video)), video, budget)
             if packets.shown.any() or len(choices) == 1:
                 index = _index(path, container, video, packets)
                 _left_open[budget] = container

@@ -170,10 +170,22 @@ def make_bad(to: Path, good: Path) -> dict[Path, str]:
     locked = ["-encryption_scheme", "cenc-aes-ctr", "-encryption_key", key, "-encryption_kid", key]
     ffmpeg("-i", good / "gop12.mp4", "-c", "copy", *locked, bad("encrypted.mp4", "encrypted"))
     lavfi(SOURCE, *X264, "-t", "0", bad("no_frames.mkv", "no_frames"))
+    ffmpeg("-f", "lavfi", "-i", "testsrc2=size=64x36:rate=25:duration=12", *X264, to / "silent.ts")
+    ffmpeg("-f", "lavfi", "-i", SOURCE, "-f", "lavfi", "-i", sound, *X264, "-c:a", "mp2", to / "sound.ts")
+    bad("late_stream.ts", "late_stream", b"".join(_without_tables(to / name) for name in ("silent.ts", "sound.ts")))
+    for name in ("silent.ts", "sound.ts"):
+        os.remove(to / name)
     playlist = f"#EXTM3U\n#EXT-X-TARGETDURATION:3\n#EXTINF:3,\n{good / 'transport.ts'}\n#EXT-X-ENDLIST\n"
     bad("playlist.mp4", "not_a_video", playlist.encode())
     bad("script.mp4", "not_a_video", f"ffconcat version 1.0\nfile '{good / 'plain.mp4'}'\n".encode())
     return reasons
+
+
+def _without_tables(transport_stream: Path) -> bytes:
+    """The packets of the elementary streams alone: a stream is then found where it begins."""
+    data = transport_stream.read_bytes()
+    packets = [data[at : at + 188] for at in range(0, len(data), 188)]
+    return b"".join(each for each in packets if 0x100 <= int.from_bytes(each[1:3]) & 0x1FFF < 0x1000)
 
 
 def main() -> None:
