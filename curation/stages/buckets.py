@@ -36,6 +36,9 @@ class Bucketed:
     Attributes:
         key: key of the row.
         bucket: number of its bucket, from 0.
+
+    >>> Bucketed("photo7", bucket=0)
+    Bucketed(key='photo7', bucket=0)
     """
 
     key: str
