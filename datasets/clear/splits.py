@@ -34,6 +34,10 @@ class IidSplits:
     Attributes:
         iid_seed0: ``train`` or ``test`` in the iid split of seed 0; and so on for the other seeds.
         stream: position in the stream, from 0, in the order (bucket, key).
+
+    >>> row = IidSplits("photo7", "train", "train", "test", "train", "train", stream=0)
+    >>> row.iid_seed2
+    'test'
     """
 
     key: str
@@ -112,7 +116,11 @@ def assign_iid_splits(rows: Rows, *, rule: Literal["as_released", "as_written"],
 
 @dataclasses.dataclass(frozen=True)
 class Streamed:
-    """Column that ``order_stream`` adds: see ``IidSplits``."""
+    """Column that ``order_stream`` adds: see ``IidSplits``.
+
+    >>> Streamed("photo7", stream=0)
+    Streamed(key='photo7', stream=0)
+    """
 
     key: str
     stream: int

@@ -41,6 +41,11 @@ class Later:
         release: name of the release.
         count: number of increments, 0 to 100,000 (5 in KOWL).
         seed: seed of its folds, 0 to 2**32 - 1 (0 and 1 in KOWL).
+
+    >>> Later("kinetics600", count=5, seed=2**32)
+    Traceback (most recent call last):
+        ...
+    ValueError: release kinetics600: seed is 4294967296: a number from 0 to 2**32 - 1
     """
 
     release: str
@@ -67,6 +72,9 @@ class Incremented:
             all are in the first); ``known``; ``never_trained`` (a class only in val or test); ``novel`` (new in this increment:
             its fold); ``novel_small`` (new in this increment, and too small for folds); ``persisted`` (a class introduced by an
             earlier increment of the same release).
+
+    >>> Incremented("clip7", increment=1, novel=True, position=0, block="novel").block in BLOCKS
+    True
     """
 
     key: str
@@ -89,6 +97,11 @@ class Plan:
         block: int8 (n,), index into ``BLOCKS``.
         earlier: int32 (n,): the increment that introduced a persisted row's class, 0 otherwise.
         novel_classes: label codes that each increment introduces to training, in the order in which they were chosen.
+
+    >>> label, release = np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1])
+    >>> plan = plan_increments(label, np.zeros(4, int), release, later=[(2, 0)], preset="as_released")
+    >>> [(int(increment), BLOCKS[block]) for increment, block in zip(plan.increment, plan.block)]
+    [(0, 'known'), (1, 'known_small'), (2, 'persisted'), (1, 'novel')]
     """
 
     increment: np.ndarray

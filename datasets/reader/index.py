@@ -217,6 +217,13 @@ class ShardFiles:
     """Bytes of the shards of one folder or URL. Can be pickled, and used from several processes and threads.
 
     Local shards are read with ``pread`` and kept open, 64 at most; remote ones are read by ranges, fetched in parallel.
+
+    >>> files = ShardFiles("out/dataset")
+    >>> sorted(files.sizes())[:2], files.place("bucket01-00000")
+    (['bucket01-00000', 'bucket01-00001'], 'out/dataset/bucket01-00000.tar')
+    >>> [header] = files.read([("bucket01-00000", 0, 512)])
+    >>> header[257:262]
+    b'ustar'
     """
 
     def __init__(self, url: str) -> None:

@@ -39,6 +39,10 @@ class Untrimmed:
         coverage: share of the video that its longest segment covers; above 1 if the listed times exceed the video.
         t_start: None: the whole video.
         t_end: None: the whole video.
+
+    >>> row = Untrimmed("lake", source_key="lake-0000000-0004000", t_start=None, t_end=None, coverage=0.4)
+    >>> row.coverage  # the longest segment has 4 of the video's 10 seconds
+    0.4
     """
 
     key: str
@@ -50,7 +54,11 @@ class Untrimmed:
 
 @dataclass(frozen=True)
 class InRole:
-    """Column that ``assign_clip_roles`` fills."""
+    """Column that ``assign_clip_roles`` fills.
+
+    >>> InRole("lake", role="train")
+    InRole(key='lake', role='train')
+    """
 
     key: str
     role: str
@@ -58,7 +66,11 @@ class InRole:
 
 @dataclass(frozen=True)
 class InTask:
-    """Columns that ``assign_tasks`` adds: position of the class in the order of learning, and its task, both from 0."""
+    """Columns that ``assign_tasks`` adds: position of the class in the order of learning, and its task, both from 0.
+
+    >>> InTask("lake", class_index=11, task=1)  # such as 10 classes in task 0
+    InTask(key='lake', class_index=11, task=1)
+    """
 
     key: str
     class_index: int
@@ -278,7 +290,16 @@ def assign_tasks(
 
 @dataclass(frozen=True)
 class Cut:
-    """Columns that ``cut_segments`` changes or adds; ``source_key`` is the video's key, ``segment`` counts from 0."""
+    """Columns that ``cut_segments`` changes or adds; ``source_key`` is the video's key, ``segment`` counts from 0.
+
+    Attributes:
+        role: ``train``, ``val`` or ``test``.
+        t_start: start in the video, seconds.
+        t_end: end, seconds.
+
+    >>> Cut("lake-part1", source_key="lake", role="test", t_start=5.0, t_end=10.0, segment=1).segment
+    1
+    """
 
     key: str
     source_key: str

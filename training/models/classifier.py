@@ -32,7 +32,13 @@ class Dropout(nn.Module):
 
 
 def dropped(x: Tensor, share: float, generator: torch.Generator | None) -> Tensor:
-    """Zero each number with probability ``share`` and scale the others up; no generator: return ``x``."""
+    """Zero each number with probability ``share`` and scale the others up; no generator: return ``x``.
+
+    >>> dropped(torch.ones(3), 0.5, None)
+    tensor([1., 1., 1.])
+    >>> set(dropped(torch.ones(100), 0.5, torch.Generator().manual_seed(0)).tolist()) == {0.0, 2.0}
+    True
+    """
     if share == 0 or generator is None:
         return x
     mask = torch.empty(x.shape).bernoulli_(1 - share, generator=generator)
