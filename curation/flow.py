@@ -389,7 +389,10 @@ class Flow:
         raise PlanError(f"no stage {name!r} in this plan: it has {', '.join(s.name for s in self.stages)}")
 
     def ordered(self) -> tuple[Stage, ...]:
-        """The stages sorted so that each follows its inputs, otherwise in the order in which they were written."""
+        """The stages sorted so that each follows its inputs, otherwise in the order in which they were written.
+
+        Raises ``PlanError`` if stages wait for one another, or for one that is not in the plan.
+        """
         done: list[Stage] = []
         names: set[str] = set()
         waiting = list(self.stages)

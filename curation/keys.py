@@ -313,7 +313,7 @@ def fingerprint(path: str, known: dict[str, tuple[str, str]] | None = None) -> F
             not read again.
 
     Raises:
-        FileNotFoundError: the path does not exist.
+        MissingSource: the path does not exist.
 
     >>> fingerprint("texts/one.txt").content[:12]  # the SHA-256 of its 16 bytes
     '82da1ad07463'

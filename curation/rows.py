@@ -216,6 +216,9 @@ class Blob:
     Args:
         data: the bytes; None with ``ref`` and ``fetch`` if they are in a store.
 
+    Raises:
+        ValueError: neither bytes nor a reference, or a reference without ``fetch``.
+
     >>> import benchwright as bw
     >>> payload = bw.Blob(b"a rose is a rose")
     >>> payload

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 
 class Publish(Protocol):
-    """Write the dataset of a finished run into ``folder``. Idempotent: a second call writes the same bytes.
+    """Write the dataset of a finished run into ``folder``, a path or fsspec URL. A second call writes the same bytes.
 
+    >>> from benchwright.curation.store import Store
     >>> def publish(run: Run, config: Any, folder: str) -> None:
-    ...     run.store.write(f"{folder}/README.md", b"My dataset")
+    ...     Store(folder).write("README.md", b"My dataset")
     >>> of_mine: Publish = publish
     """
 

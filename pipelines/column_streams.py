@@ -174,7 +174,9 @@ def prepare(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
 
 @functools.lru_cache(maxsize=1)
 def read(dataset: str, digest: str, features: str) -> tuple[NDArray[np.float32], pa.Table]:
-    """A member of every sample, and the index, shared by all trainings in one process; ``digest`` identifies the content.
+    """A member of every sample, float32 (n, ...) in the order of the index, and the index.
+
+    Read once in a process, for all its trainings: ``digest`` identifies the content. Both are shared; do not change them.
 
     >>> values, index = read("out/dataset", "its digest", "embedding.npy")
     >>> values.shape, values.dtype, index.num_rows

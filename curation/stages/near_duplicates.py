@@ -67,6 +67,9 @@ class DuplicateRule:
         split: column with the split of a row, for ``drop_across_splits``; otherwise the report lists groups across splits.
         kept_split: the split of which no row is dropped.
 
+    Raises:
+        ValueError: ``keep`` is none of these, or ``drop_across_splits`` without ``split``.
+
     >>> DuplicateRule("drop_across_splits", split="role").kept_split
     'test'
     """

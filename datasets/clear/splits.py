@@ -96,6 +96,9 @@ def assign_iid_splits(rows: Rows, *, rule: Literal["as_released", "as_written"],
     Yields:
         All rows in their order, with the columns of ``IidSplits``. Memory: 25 bytes per row.
 
+    Raises:
+        ValueError: ``test_share`` is not from 0 to 1.
+
     >>> from benchwright.curation.stage_rows import Rows
     >>> rows = Rows.of(pa.table({"key": list("abcd"), "bucket": [1, 1, 1, 1], "label": [0, 0, 1, 1]}))
     >>> split = next(assign_iid_splits(rows, rule="as_written", test_share=0.5))

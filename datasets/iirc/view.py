@@ -124,6 +124,9 @@ class RefinedView:
             role: ``test`` or ``posttask_valid``.
             known: number of a task; None: the last one.
             task: only samples with a label that this task introduces.
+
+        Raises:
+            ValueError: the role is one that learners see.
         """
         if role not in ("test", "posttask_valid"):
             raise ValueError(f"role {role!r}: 'test' and 'posttask_valid' are evaluated")

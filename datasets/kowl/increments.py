@@ -42,6 +42,9 @@ class Later:
         count: number of increments, 0 to 100,000 (5 in KOWL).
         seed: seed of its folds, 0 to 2**32 - 1 (0 and 1 in KOWL).
 
+    Raises:
+        ValueError: ``count`` or ``seed`` is out of its range.
+
     >>> Later("kinetics600", count=5, seed=2**32)
     Traceback (most recent call last):
         ...
@@ -273,6 +276,9 @@ def positions(plan: Plan, role: np.ndarray, *, order: SampleOrder, draws: Callab
             the blocks spread evenly over the increment, each in its own order. The last two are ours.
         draws: returns a number in [0, 1) for each row; called only for ``shuffled``.
         seed: seed for the offsets of the blocks in ``interleaved``.
+
+    Raises:
+        ValueError: ``order`` is none of these.
 
     >>> label = np.array([0, 0, 1, 2, 1])
     >>> plan = plan_increments(label, np.zeros(5, int), np.array([0, 0, 1, 1, 1]), later=[(1, 0)], preset="as_released")

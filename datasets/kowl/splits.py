@@ -34,6 +34,9 @@ class Turn:
         held_out: share of the samples, drawn by key, that become ``test`` instead, from 0 to below 1; 0 in KOWL. For releases
             with only one split available.
 
+    Raises:
+        ValueError: ``held_out`` is below 0, or 1 or more.
+
     >>> Turn("k400", "validate", "val").held_out
     0.0
     """

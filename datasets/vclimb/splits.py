@@ -92,6 +92,9 @@ def untrim(
         several_labels: ``reject`` videos with more than one label, as released, or assign the label whose segments have the
             longest total time (``longest``, our addition).
 
+    Raises:
+        ValueError: ``several_labels`` is neither.
+
     >>> from benchwright.curation.stage_rows import Rows
     >>> segments = {"key": ["a-0000000-0004000", "a-0006000-0008000"], "name": ["a", "a"], "role": ["train", "train"]}
     >>> times = {"t_start": [0.0, 6.0], "t_end": [4.0, 8.0], "video_s": [10.0, 10.0], "label": ["surfing", "surfing"]}
@@ -172,6 +175,9 @@ def assign_clip_roles(
         train_share: share of the clips of a class for train.
         val_share: share of the clips of a class for val; the rest is test.
         seed: seed for the random choice.
+
+    Raises:
+        ValueError: an unknown rule, shares out of their range or above 1 in sum, or ``listed`` where no clip has a role.
 
     >>> from benchwright.curation.stage_rows import Rows
     >>> rows = Rows.of(pa.table({"key": [f"clip{n}" for n in range(20)], "label": ["surfing"] * 20, "group": ["g01"] * 20}))
