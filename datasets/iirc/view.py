@@ -101,6 +101,7 @@ class RefinedView:
         """What a learner may see in ``task``.
 
         Args:
+            task: number of the task, from 0.
             role: ``train`` or ``intask_valid``.
             information: ``incomplete``: only the labels that the task introduces. ``complete``: all labels known by then.
             reach: samples of the ``task``, or of all tasks ``so_far``, each once (incremental joint).

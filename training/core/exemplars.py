@@ -63,8 +63,10 @@ def reservoir_sample(rows: RowNumbers, keys: Sequence[str], capacity: Capacity, 
     A random number depends on (seed, key) alone, so the sample does not depend on where domains or tasks begin.
 
     Args:
-        rows: stored and new rows.
+        rows: stored and new rows, int64 (n,).
         keys, sizes: keys and sizes of ``rows``.
+        capacity: number of samples, or sum of ``sizes``, that stays at most.
+        seed: seed of the random numbers.
 
     >>> keys, once = np.array([f"clip{n}" for n in range(50)]), np.ones(50, np.int64)
     >>> first = reservoir_sample(np.arange(30), keys[:30], Capacity(10), once[:30], seed=0)
