@@ -11,11 +11,23 @@ from .store import Store
 
 
 class TooManyRejects(RuntimeError):
-    """A stage rejected more rows than its budget allows. Its finished parts are kept."""
+    """A stage rejected more rows than its budget allows. Its finished parts are kept.
+
+    >>> Budget(1).check(Store("photos"), "decoded", {"truncated": 2}, rows_in=10, files=[])
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.budget.TooManyRejects: stage 'decoded' rejected 2 rows, and max_rejects is 1: 2 truncated; ...
+    """
 
 
 class NoRows(RuntimeError):
-    """A source yielded no rows, or a stage rejected all of them, so that the next stages have no input."""
+    """A source yielded no rows, or a stage rejected all of them, so that the next stages have no input.
+
+    >>> check_not_empty(Store("photos"), "listed", 0, {}, [], {"root": "empty"})
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.budget.NoRows: photos: source stage 'listed' yielded no rows: check its settings, such as root = ...
+    """
 
 
 @dataclasses.dataclass(frozen=True)

@@ -166,6 +166,14 @@ class CostEstimate:
         peak_bytes: peak memory of a process in the sample; for a stage that takes all rows at once it may grow.
         sample_rows: number of input rows in the sample.
         rough: whether the sample had too few parts to separate the time to start, so that all time is scaled with the rows.
+
+    >>> import benchwright as bw
+    >>> from benchwright.pipelines.api import estimate_costs
+    >>> todo = bw.job("words.py")
+    >>> done = bw.run(todo, "sample")
+    >>> listed, counted, *others = estimate_costs(todo, "sample", {"listed": 300})
+    >>> counted.stage, counted.rows_in, counted.rows, counted.gpu_seconds  # 1 of 3 texts was rejected
+    ('counted', 300, 200, 0.0)
     """
 
     stage: str

@@ -50,12 +50,24 @@ KINDS = ("source", "each", "each_batch", "table", "whole", "shards")
 
 
 class PlanError(ValueError):
-    """A plan cannot run. The message names the stage, the rule and the value."""
+    """A plan cannot run. The message names the stage, the rule and the value.
+
+    >>> Flow(()).stage("decoded")
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.flow.PlanError: no stage 'decoded' in this plan: it has ...
+    """
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A plain function bound to its settings. Make it with ``step``."""
+    """A plain function bound to its settings. Make it with ``step``.
+
+    >>> from words import count_words
+    >>> counted = step(count_words, min_words=3)
+    >>> counted.name, counted.all_settings()
+    ('words.count_words', {'min_words': 3})
+    """
 
     function: Callable[..., Any]
     settings: Mapping[str, Any]
@@ -194,7 +206,13 @@ def rows_of(stage: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """One stage of a plan; see ``Flow`` for the meaning of the fields."""
+    """One stage of a plan; see ``Flow`` for the meaning of the fields.
+
+    >>> from words import read_texts
+    >>> listed = source("listed", step(read_texts, folder="texts"), max_rejects=0.5).stage("listed")
+    >>> listed.kind, listed.budget.limit, listed.inputs()
+    ('source', 0.5, ())
+    """
 
     name: str
     kind: str
@@ -371,7 +389,10 @@ class Flow:
         raise PlanError(f"no stage {name!r} in this plan: it has {', '.join(s.name for s in self.stages)}")
 
     def ordered(self) -> tuple[Stage, ...]:
-        """The stages sorted so that each follows its inputs, otherwise in the order in which they were written."""
+        """The stages sorted so that each follows its inputs, otherwise in the order in which they were written.
+
+        Raises ``PlanError`` if stages wait for one another, or for one that is not in the plan.
+        """
         done: list[Stage] = []
         names: set[str] = set()
         waiting = list(self.stages)

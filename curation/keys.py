@@ -291,6 +291,10 @@ class Fingerprint:
             blocks of it; for a folder, a digest of the relative names and sizes of its files.
         witness: shows whether the source may have changed if ``content`` cannot show it (sizes and times of large files and
             folders); never part of a key, because a copy of the same data on another machine has other times.
+
+    >>> texts = fingerprint("texts")
+    >>> texts.content == fingerprint("texts").content, texts.content == texts.witness
+    (True, False)
     """
 
     content: str
@@ -309,7 +313,7 @@ def fingerprint(path: str, known: dict[str, tuple[str, str]] | None = None) -> F
             not read again.
 
     Raises:
-        FileNotFoundError: the path does not exist.
+        MissingSource: the path does not exist.
 
     >>> fingerprint("texts/one.txt").content[:12]  # the SHA-256 of its 16 bytes
     '82da1ad07463'

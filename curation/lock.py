@@ -35,7 +35,14 @@ _LOGGER = logging.getLogger("benchwright")
 
 
 class Busy(RuntimeError):
-    """Another process is using the same folder."""
+    """Another process is using the same folder.
+
+    >>> with locked(Path("out.lock"), "never said"), locked(Path("out.lock"), "another run is in progress in out"):
+    ...     print("both hold the lock")
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.lock.Busy: another run is in progress in out
+    """
 
 
 @contextlib.contextmanager

@@ -70,6 +70,11 @@ class MachineFault(RuntimeError):
     """Processing of a row was stopped by the machine or from outside. The row is not rejected for this; the run stops.
 
     The message is reported as it is: what happened, and what helps.
+
+    >>> raise MachineFault("the GPU is out of memory: lower batch_size")
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.rows.MachineFault: the GPU is out of memory: lower batch_size
     """
 
 
@@ -101,12 +106,20 @@ def is_text(name: str) -> bool:
     """Whether the text has no lone surrogates, so that it can be encoded as UTF-8.
 
     Lone surrogates come from file names that are not UTF-8 (``surrogateescape``), and from JSON escapes such as ``\\ud800``.
+
+    >>> import os
+    >>> is_text("Zürich.jpg"), is_text(os.fsdecode(b"Z\\xfcrich.jpg"))  # the second name is Latin-1
+    (True, False)
     """
     return name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def printable(text: str) -> str:
-    """The text with lone surrogates escaped, so that it can be stored and printed."""
+    """The text with lone surrogates escaped, so that it can be stored and printed.
+
+    >>> print(printable("Z\\udcfcrich.jpg"))
+    Z\\udcfcrich.jpg
+    """
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -202,6 +215,9 @@ class Blob:
 
     Args:
         data: the bytes; None with ``ref`` and ``fetch`` if they are in a store.
+
+    Raises:
+        ValueError: neither bytes nor a reference, or a reference without ``fetch``.
 
     >>> import benchwright as bw
     >>> payload = bw.Blob(b"a rose is a rose")

@@ -51,9 +51,26 @@ StageState = Literal["stale", "running", "done", "reused", "waiting"]
 class Progress:
     """Argument of ``on_progress``, which is called after every part, and once at the end of every stage.
 
-    ``rows`` is the number of input rows so far; ``rows_total`` is None if it is not known yet, as for a source. ``why`` is the
-    reason why an existing stage is stale. For a stage that has just been made, ``bytes`` is the size of its files, and ``cost``
-    its cost, see ``Meter.cost``.
+    Attributes:
+        stage: name of the stage.
+        index: its place in the plan, from 0.
+        stages: number of stages in the plan.
+        state: ``running``, ``done``, ``reused``, ``waiting``, or ``stale``: it exists, and is made again.
+        rows: number of input rows so far.
+        rows_total: number of all its input rows; None if it is not known yet, as for a source.
+        rejects: number of rejected rows so far.
+        seconds: time since the stage began.
+        why: why an existing stage is stale.
+        bytes: size of the files of a stage that has just been made.
+        cost: its cost, see ``Meter.cost``.
+
+    >>> from words import read_texts
+    >>> from benchwright import source, step, where
+    >>> from benchwright.curation.run import run
+    >>> told = []
+    >>> done = run(source("listed", step(read_texts, folder=where("texts"))), "told", scheduler="sync", on_progress=told.append)
+    >>> told[-1].stage, told[-1].state, told[-1].rows, told[-1].rejects
+    ('listed', 'done', 3, 0)
     """
 
     stage: str

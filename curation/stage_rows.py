@@ -125,7 +125,10 @@ class Rows:
             yield gather_arrays(self.store, table[column])
 
     def gather(self, column: str, indices: Any) -> np.ndarray:
-        """Arrays of the rows at ``indices`` (int, shape (n,)), in that order, as one array of shape (n, *shape)."""
+        """Arrays of the rows at ``indices`` (int, shape (n,)), in that order, as one array of shape (n, *shape).
+
+        Raises ``IndexError`` for a row below 0 or past the end.
+        """
         wanted = np.asarray(indices, dtype=np.int64)
         if len(wanted) and (wanted.min() < 0 or wanted.max() >= self.num_rows):
             raise IndexError(f"rows {wanted.min()} to {wanted.max()} of a stage of {self.num_rows} rows")

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
 
 class Publish(Protocol):
-    """Write the dataset of a finished run into ``folder``. Idempotent: a second call writes the same bytes."""
+    """Write the dataset of a finished run into ``folder``, a path or fsspec URL. A second call writes the same bytes.
+
+    >>> from benchwright.curation.store import Store
+    >>> def publish(run: Run, config: Any, folder: str) -> None:
+    ...     Store(folder).write("README.md", b"My dataset")
+    >>> of_mine: Publish = publish
+    """
 
     def __call__(self, run: Run, config: Any, folder: str) -> None: ...
 
@@ -89,12 +95,21 @@ class Benchmark:
 
 
 def later(reference: str) -> Callable[..., Any]:
-    """A lazy ``module:function``, imported when called: a plan needs neither torch nor matplotlib."""
+    """A lazy ``module:function``, imported when called: a plan needs neither torch nor matplotlib.
+
+    >>> later("json:dumps")([1, 2])
+    '[1, 2]'
+    """
     return lambda *arguments, **more: load(reference)(*arguments, **more)
 
 
 def built_in(name: str, config: type, plan: Callable[[Any, str], Flow], publish: Publish, **more: Any) -> Benchmark:
-    """A benchmark of this package: ``baselines`` and ``report`` next to its plan make its trainings and its report."""
+    """A benchmark of this package: ``baselines`` and ``report`` next to its plan make its trainings and its report.
+
+    >>> from words import Config, plan
+    >>> built_in("iirc", Config, plan, publish_plainly).title
+    'IIRC: labels of two levels that are refined task by task'
+    """
     package = f"{__package__}.{name}"
     beside = {
         "trainings": later(f"{package}.baselines:trainings"),
@@ -105,7 +120,13 @@ def built_in(name: str, config: type, plan: Callable[[Any, str], Flow], publish:
 
 
 class UnknownBenchmark(WrongUse):
-    """A name that is not a benchmark; the message lists the known ones."""
+    """A name that is not a benchmark; the message lists the known ones.
+
+    >>> find("words.py:PLAN")
+    Traceback (most recent call last):
+        ...
+    benchwright.pipelines.benchmark.UnknownBenchmark: benchmark '...words.py:PLAN': ...words.py has no 'PLAN'
+    """
 
 
 def find(name: str) -> Benchmark:

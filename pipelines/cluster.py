@@ -26,6 +26,9 @@ class CpuWorkers:
         workers: number of workers; the number at the start if it is adaptive.
         threads: parts that each makes at a time, 1 for steps in pure Python.
         memory_gib: memory limit of each in GiB; a worker that exceeds it is restarted; 0 for no limit.
+
+    >>> CpuWorkers(workers=4, memory_gib=8).threads
+    1
     """
 
     workers: _Count = 2
@@ -42,6 +45,9 @@ class GpuWorkers:
         threads: parts that each makes at a time; only one at a time of those that need a GPU.
         memory_gib: memory limit of each in GiB (not of the GPU), as for workers without GPU.
         devices: numbers of the GPUs, assigned to the workers in turn; by default the first GPUs, one per worker.
+
+    >>> GpuWorkers(workers=2, devices=[0, 3]).devices
+    [0, 3]
     """
 
     workers: _Count = 0
@@ -57,6 +63,9 @@ class Adaptive:
     Attributes:
         minimum: fewest workers.
         maximum: most workers.
+
+    >>> Adaptive(minimum=0, maximum=16).maximum
+    16
     """
 
     minimum: _Count

@@ -158,7 +158,13 @@ def _columns(task: str | None, domain: str | None, protocols: Sequence[str]) -> 
 
 
 def prepare(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
-    """The stream of a training, made from ``columns`` in its settings."""
+    """The stream of a training, made from ``columns`` in its settings.
+
+    >>> columns = {"domains": "bucket", "label": "class_name", "role": "iid_seed0", "features": "embedding.npy"}
+    >>> stream = prepare("out/dataset", "its digest", {"settings": {"columns": columns}}).stream
+    >>> [one.name for one in stream.positions]  # the domains
+    ['1', '2', '3']
+    """
     from .stream_trainings import Prepared
 
     columns = training["settings"]["columns"]
@@ -168,7 +174,14 @@ def prepare(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
 
 @functools.lru_cache(maxsize=1)
 def read(dataset: str, digest: str, features: str) -> tuple[NDArray[np.float32], pa.Table]:
-    """A member of every sample, and the index, shared by all trainings in one process; ``digest`` identifies the content."""
+    """A member of every sample, float32 (n, ...) in the order of the index, and the index.
+
+    Read once in a process, for all its trainings: ``digest`` identifies the content. Both are shared; do not change them.
+
+    >>> values, index = read("out/dataset", "its digest", "embedding.npy")
+    >>> values.shape, values.dtype, index.num_rows
+    ((210, 11), dtype('float32'), 210)
+    """
     return read_features(DatasetIndex.open(dataset), features)
 
 

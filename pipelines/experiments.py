@@ -59,7 +59,16 @@ _TOLD = 3
 
 
 class Diverged(ValueError):
-    """The loss of some trainings did not stay finite; the others have finished."""
+    """The loss of some trainings did not stay finite; the others have finished.
+
+    >>> from benchwright.pipelines.column_streams import stream_trainings
+    >>> columns = {"domain": "bucket", "label": "class_name", "role": "iid_seed0", "features": "embedding.npy"}
+    >>> too_fast = {"schedule": {"learning_rate": 1e30, "epochs": 1}}
+    >>> run_trainings(stream_trainings("out", ["finetune"], **columns, settings=too_fast), "out")
+    Traceback (most recent call last):
+        ...
+    benchwright.pipelines.experiments.Diverged: 1 training failed: domains finetune, seed 0: ...
+    """
 
 
 @dataclass(frozen=True)
@@ -70,6 +79,10 @@ class Leaves:
         column: column with the content, a ``Blob``, in the training's only row.
         name: name of the file within the run; ``{name}`` is replaced by the name of the training.
         message: text once it is written, with ``{path}``; may have several lines.
+
+    >>> leaves = Leaves("weights", "weights/{name}.npy", "its weights: {path}")
+    >>> leaves.name.format(name="iid_er_3")
+    'weights/iid_er_3.npy'
     """
 
     column: str
@@ -145,7 +158,11 @@ class Training:
 
 
 def training_name(dataset: str, facts: Mapping[str, Any]) -> str:
-    """Name of a training: its main facts in words, and a digest of all facts and the dataset."""
+    """Name of a training: its main facts in words, and a digest of all facts and the dataset.
+
+    >>> training_name("the digest of a dataset", {"protocol": "iid", "method": "er", "order": 0, "seed": 3})
+    'iid_er_3_...'
+    """
     order = f" {facts['order']}" if facts["order"] else ""
     words = re.sub(r"[^a-z0-9]+", "_", f"{facts['protocol']}{order} {facts['method']} {facts['seed']}".lower()).strip("_")
     return f"{words[-80:]}_{sha256(canonical([dataset, dict(facts)]))[:10]}"
@@ -156,6 +173,16 @@ def with_distinct_names(trainings: Iterable[Training], out: str) -> list[Trainin
 
     A file whose name was given to another one in this run is named with as many of its folders as distinguish it: see
     ``names.name_apart``. Trainings with copies of one file are one.
+
+    >>> from pathlib import Path
+    >>> from benchwright.pipelines.column_streams import stream_trainings
+    >>> columns = {"domain": "bucket", "label": "class_name", "role": "iid_seed0", "features": "embedding.npy"}
+    >>> for folder, method in (("old", "finetune"), ("new", "er")):
+    ...     Path(folder).mkdir()
+    ...     size = Path(folder, "mine.py").write_text(f"from benchwright.training.methods.{method} import {method} as mine")
+    >>> trainings = stream_trainings("out", ["old/mine.py:mine", "new/mine.py:mine"], **columns)
+    >>> [one.method for one in trainings], [one.method for one in with_distinct_names(trainings, "out")]
+    (['mine.py:mine', 'mine.py:mine'], ['mine.py:mine', 'new/mine.py:mine'])
     """
     known: dict[str, str] | None = None
     found: dict[str, Training] = {}
@@ -350,6 +377,9 @@ def rejected_training(gives: pa.Schema, error: Exception, reason: str = DIVERGED
     """No rows, and a reject for the training, or for the part of it named ``key``, such as for a loss that is not finite.
 
     A subclass of ``ArithmeticError``, such as ``ZeroDivisionError``, is a bug in the code, and is raised again.
+
+    >>> rejected_training(pa.schema([("key", pa.string())]), ArithmeticError("the loss is nan")).rejected.to_pylist()
+    [{'key': 'diverged', 'reason': 'diverged', 'detail': 'the loss is nan'}]
     """
     if isinstance(error, ArithmeticError) and type(error) is not ArithmeticError:
         raise error

@@ -75,6 +75,12 @@ def measure_by(
         reader: makes ``Predictions`` of the rows; or a list with one for each learned order, whose values are averaged.
         takes: the method of ``reader``'s result whose value is passed to ``metric``. By default ``matrix`` if that is the name
             of its first parameter, otherwise the whole result is passed.
+
+    >>> import benchwright as bw
+    >>> facts, rows = next(bw.predictions("out"))
+    >>> tested = lambda predictions: len(predictions.tests)
+    >>> [(each.metric, each.value) for each in measure_by(predictions=rows, metric=tested, name="tests", reader=Predictions)]
+    [('tests', 3.0)]
     """
     if predictions.num_rows:
         read = reader(predictions)

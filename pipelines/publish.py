@@ -38,9 +38,12 @@ def publish_shards(
     Args:
         run: a finished run.
         card: description of the dataset; its ``digest`` is the run's.
-        into: folder within the run's store.
+        into: the folder to write: a path or fsspec URL, as the run's.
         leave_out: columns to leave out of the index.
         features: files of feature sets already written, with size and SHA-256: see ``feature_sets.write_features``.
+
+    Raises:
+        ValueError: the tars hold two samples of one key.
 
     >>> import benchwright as bw
     >>> done = bw.run(bw.job("words.py"), "words")

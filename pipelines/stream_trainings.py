@@ -47,6 +47,12 @@ class Prepared:
         second: second view of a sample, for temporal consistency.
         model: arguments of the model from the dataset, besides its settings, such as a graph.
         seed: seed of the training; None: its number.
+
+    >>> from benchwright.pipelines.column_streams import prepare
+    >>> columns = {"domains": "bucket", "label": "class_name", "role": "iid_seed0", "features": "embedding.npy"}
+    >>> prepared = prepare("out/dataset", "its digest", {"settings": {"columns": columns}})
+    >>> [one.name for one in prepared.stream.positions], prepared.seed is None
+    (['1', '2', '3'], True)
     """
 
     stream: Stream
@@ -96,6 +102,17 @@ def learn_stream(
         workers: threads that load batches ahead.
         folder: folder for checkpoints.
         track: tracker for losses during training; mark it with ``how``.
+
+    >>> from benchwright.pipelines.column_streams import prepare, stream_trainings
+    >>> from benchwright.training.methods.finetune import finetune
+    >>> from benchwright.training.models.mlp import mlp
+    >>> columns = {"domain": "bucket", "label": "class_name", "role": "iid_seed0", "features": "embedding.npy"}
+    >>> facts = stream_trainings("out", ["finetune"], **columns, settings={"schedule": {"epochs": 1}})[0].facts()
+    >>> given = {"digest": "its digest", "dataset": "out/dataset", "prepare": prepare, "method": finetune, "model": mlp}
+    >>> how_to = {"classes": "same", "weights": None, "device": "cpu", "workers": 0, "folder": "checkpoints"}
+    >>> tables = list(learn_stream(training=facts, **given, **how_to))
+    >>> len(tables), tables[0]["key"].to_pylist()  # before the first position, and after each of three
+    (4, ['0000/1/test', '0000/2/test', '0000/3/test'])
     """
     learner, stream = learner_of(
         training=training,
@@ -161,6 +178,9 @@ class Runs:
         weights: file of the model's weights, or None; its digest belongs to the settings.
         device: "cpu", "cuda" or "cuda:1".
         workers: threads that load batches ahead.
+
+    >>> Runs("out/dataset", device="cuda:1").workers
+    0
     """
 
     dataset: str
@@ -302,6 +322,15 @@ def trainings_of(baselines: Iterable[Mapping[str, Any]], seeds: Iterable[int], *
             and ``seeds`` if it does not use the common ones.
         seeds: common seeds.
         shared: arguments that all have in common.
+
+    >>> from benchwright.pipelines.column_streams import SETTINGS
+    >>> baselines = [{"method": (name, f"benchwright.training.methods.{name}:{name}")} for name in ("finetune", "er")]
+    >>> baselines[0]["seeds"] = [5]
+    >>> shared = {"protocol": "tasks", "model": ("mlp", "benchwright.training.models.mlp:mlp"), "measures": {}}
+    >>> shared |= {"settings": {**SETTINGS, "method": {}}, "prepare": "benchwright.pipelines.column_streams:prepare"}
+    >>> shared |= {"runs": Runs("out/dataset"), "samples": "vectors", "labels": "one", "classes": "new"}
+    >>> [(one.method, one.seed) for one in trainings_of(baselines, [0, 1], **shared, change="settings")]
+    [('finetune', 5), ('er', 0), ('er', 1)]
     """
     usual, made = list(seeds), list[Training]()
     for baseline in baselines:
@@ -318,5 +347,9 @@ def _sha256(path: Path, modified: int) -> str:
 
 
 def weights_sha256(path: str | None) -> str | None:
-    """Digest of a file of weights, for the settings of a training; None without a file."""
+    """Digest of a file of weights, for the settings of a training; None without a file.
+
+    >>> weights_sha256("texts/one.txt")[:12], weights_sha256(None)
+    ('82da1ad07463', None)
+    """
     return None if path is None else _sha256(Path(path), Path(path).stat().st_mtime_ns)

@@ -69,6 +69,10 @@ class Trained:
         learned: the artifact of the stage that learned.
         measured: artifacts of the stages that measured, by their kind.
         stale: what has changed since, or "".
+
+    >>> one = current_trainings("out")[0]
+    >>> one.facts["protocol"], one.facts["method"], [*one.measured], one.stale
+    ('iid', 'nap-finetune', ['clear'], '')
     """
 
     facts: Mapping[str, Any]

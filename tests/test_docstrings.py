@@ -41,40 +41,6 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("curation", "datasets", "training", "eval", "pipelines")
 EXAMPLE = re.compile(r"^ *>>> ", re.MULTILINE)
 
-EVERY_FUNCTION = [
-    *("eval/metrics/" + name for name in ("angular", "class_incremental", "clear", "confusion", "label_sets")),
-    *("eval/metrics/" + name for name in ("novelty", "order_sensitivity")),
-    *("eval/protocols/" + name for name in ("domain_incremental", "open_world/loop", "predictions", "stream_loop")),
-    "eval/labels",
-    "eval/results",
-    "datasets/clear/splits",
-    "datasets/iirc/tasks",
-    "datasets/kowl/increments",
-    "datasets/kowl/splits",
-    "datasets/kowl/tables",
-    "datasets/reader/collate",
-    "datasets/reader/dataset",
-    "datasets/reader/decode",
-    "datasets/reader/features",
-    "datasets/reader/web",
-    "datasets/skeleton/orders",
-    "datasets/skeleton/splits",
-    "datasets/two_camera/folds",
-    "datasets/two_camera/transforms",
-    "datasets/ucf101/lists",
-    "datasets/vclimb/splits",
-    "datasets/videos/rows",
-    "training/core/criteria",
-    "training/core/exemplars",
-    "training/illuminants/pictures",
-    "curation/qa/options",
-    "curation/rng",
-    *("curation/stages/" + name for name in ("blur", "buckets", "choose", "dates", "detectors")),
-    "pipelines/training_results",
-    *("curation/stages/" + name for name in ("exif", "images", "ranks", "reorder", "shortage")),
-]
-"""Modules whose public functions all have an example, beside the front door, built-in names, and what documents name."""
-
 REGISTRIES = [DETECTORS, ESTIMATORS, METHODS, METRICS, MODELS, PREDICTORS, TRANSFORMS]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "docs" / "examples").glob("*.py"))]
 
@@ -158,13 +124,15 @@ def without_example(things: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def functions_of(module: ModuleType) -> dict[str, Any]:
-    """Public functions that the module defines."""
-    return {
-        name: each
+def defined_in(module: ModuleType) -> list[str]:
+    """Names of the public functions and classes that the module defines."""
+    return [
+        name
         for name, each in vars(module).items()
-        if not name.startswith("_") and inspect.isroutine(each) and each.__module__ == module.__name__
-    }
+        if not name.startswith("_")
+        and (inspect.isroutine(each) or inspect.isclass(each))
+        and each.__module__ == module.__name__
+    ]
 
 
 def found(name: str) -> Any:
@@ -201,6 +169,16 @@ def documented(page: Path) -> Iterator[str]:
         yield from (f"benchwright.{name}" for name in names)
 
 
+@pytest.fixture
+def listed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """The names on the pages of the reference, each with its module; "" for all that a module defines."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "site"))
+    from reference import MODULES
+
+    lines = [each.partition(": ") for each in chain(*MODULES.values())]
+    return [(module, name) for module, _, names in lines for name in names.split(", ")]
+
+
 def test_every_name_of_the_front_door_has_an_example() -> None:
     assert without_example({name: getattr(benchwright, name) for name in benchwright.__all__}) == []
 
@@ -209,11 +187,11 @@ def test_every_command_of_the_api_has_an_example() -> None:
     assert without_example({name: getattr(api, name) for name in api.__all__}) == []
 
 
-@pytest.mark.parametrize("name", EVERY_FUNCTION)
-def test_every_function_of_a_module_has_an_example(name: str) -> None:
-    functions = functions_of(importlib.import_module(f"benchwright.{name.replace('/', '.')}"))
-    assert functions
-    assert without_example(functions) == []
+def test_every_name_of_the_reference_has_an_example(listed: list[tuple[str, str]]) -> None:
+    modules = {module: importlib.import_module(f"benchwright.{module}") for module, _ in listed}
+    names = [(module, each) for module, name in listed for each in ([name] if name else defined_in(modules[module]))]
+    assert len(names) > 300
+    assert without_example({f"{module}.{name}": getattr(modules[module], name) for module, name in names}) == []
 
 
 @pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.kind)
@@ -228,22 +206,12 @@ def test_every_name_in_a_document_is_there_and_has_an_example(page: Path) -> Non
     assert without_example(names) == []
 
 
-def test_every_name_that_documents_use_has_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "docs" / "site"))
-    from reference import MODULES
-
-    shown = [f"{module}.{name}".rstrip(".") for each in chain(*MODULES.values()) for module, name in members(each)]
+def test_every_name_that_documents_use_has_a_page(listed: list[tuple[str, str]]) -> None:
+    places = [f"{module}.{name}".rstrip(".") for module, name in listed]
     names = {name.removeprefix("benchwright.") for page in PAGES for name in documented(page)}
     names |= {f"{place}.{name}" for place, front in benchwright._PLACES.items() for name in front}
     modules = {name for name in names if inspect.ismodule(found(f"benchwright.{name}"))} | set(benchwright.__all__)
-    names = (names - modules) | {name.replace("/", ".") for name in EVERY_FUNCTION}
-    assert sorted(name for name in names if not any(f"{name}.".startswith(f"{each}.") for each in shown)) == []
-
-
-def members(listed: str) -> list[tuple[str, str]]:
-    """The names of a line of ``MODULES``, each with its module; "" for all that it has."""
-    module, _, names = listed.partition(": ")
-    return [(module, name) for name in names.split(", ")]
+    assert sorted(name for name in names - modules if not any(f"{name}.".startswith(f"{each}.") for each in places)) == []
 
 
 def bare(number: int) -> int:

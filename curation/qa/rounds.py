@@ -55,6 +55,11 @@ class ErrorRates:
         extra: the right class and another one (for a background image: a class).
         wrong: another class.
         sensitive: Yes for an image that is not sensitive, or No for one that is (independent of the others).
+
+    >>> ErrorRates(none=0.5, wrong=0.6)
+    Traceback (most recent call last):
+        ...
+    ValueError: ErrorRates(none=0.5, extra=0.04, wrong=0.6, sensitive=0.0): rates are not negative, and those of the ...
     """
 
     none: float = 0.05
@@ -212,6 +217,12 @@ def votes_place(asked: Round, out: str) -> str:
     """File of the votes of a round, as a setting of a step. People's votes are always in the same file.
 
     The file name of simulated votes depends on everything that determines them: the settings and the rows asked about.
+
+    >>> options = [Option("disc"), Option("square")]
+    >>> votes_place(Round("drawn", options, seed=0), "shapes")
+    'shapes/qa/votes.parquet'
+    >>> votes_place(Round("drawn", options, seed=0, simulated=Simulated("concept")), "shapes")
+    'shapes/qa/votes-SIMULATED-...parquet'
     """
     simulated = asked.simulated
     if simulated is None:
@@ -222,7 +233,19 @@ def votes_place(asked: Round, out: str) -> str:
 
 
 def votes_of(asked: Round, out: str) -> pa.Table | None:
-    """The votes that a run counts in a round; None if there are none yet."""
+    """The votes that a run counts in a round, as ``votes.VOTES``; None if there are none yet.
+
+    Raises:
+        ValueError: the file of votes is damaged or lacks a column.
+
+    >>> import benchwright as bw
+    >>> import shapes
+    >>> done = bw.run(bw.job("shapes.py"), "voted")
+    >>> votes_of(shapes.ASKED, "voted").num_rows  # of 3 workers on 2 forms, on each of 50 shapes
+    300
+    >>> votes_of(shapes.ASKED, "elsewhere") is None
+    True
+    """
     place = votes_place(asked, out)
     if isinstance(place, WhereOfRows):
         artifact = load_artifact(Store(out), asked.stage)
@@ -231,7 +254,17 @@ def votes_of(asked: Round, out: str) -> pa.Table | None:
 
 
 def unanswered(asked: Round, out: str) -> dict[str, int]:
-    """Key -> number of missing answers, for every row with too few answers on the label form."""
+    """Key -> number of missing answers, for every row with too few answers on the label form. Raises as ``asked_rows`` and
+    ``votes_of``.
+
+    >>> import shapes
+    >>> from benchwright.curation.flow import source
+    >>> from benchwright.curation.run import run
+    >>> done = run(source("drawn", step(shapes.draw, count=4), max_rejects=None), "shapes", scheduler="sync")
+    >>> asked = Round("drawn", [Option("disc"), Option("square")], seed=0)
+    >>> unanswered(asked, "shapes")  # nobody has answered yet
+    {'0001': 3, '0002': 3, '0003': 3}
+    """
     _, rows = asked_rows(asked, out)
     keys, votes = rows.table(["key"])["key"].to_pylist(), votes_of(asked, out)
     if votes is None:
@@ -246,6 +279,15 @@ def asked_rows(asked: Round, out: str) -> tuple[Store, Rows]:
     Raises:
         StoreError: the run has not made the rows yet.
         PlanError: the rows lack columns that the round names.
+
+    >>> import shapes
+    >>> from benchwright.curation.flow import source
+    >>> from benchwright.curation.run import run
+    >>> done = run(source("drawn", step(shapes.draw, count=4), max_rejects=None), "shapes", scheduler="sync")
+    >>> asked = Round("drawn", [Option("disc"), Option("square")], seed=0)
+    >>> store, rows = asked_rows(asked, "shapes")
+    >>> rows.table(["key", "concept"]).to_pylist()[0]
+    {'key': '0001', 'concept': 'square'}
     """
     store = Store(out)
     artifact = load_artifact(store, asked.stage)
@@ -303,6 +345,19 @@ def export_questions(
 
     Returns:
         The files to upload.
+
+    Raises:
+        ValueError: the rows have no addresses to send, an address is not http or https, or a gold question is invalid.
+        StoreError: the run has not made the rows yet.
+        PlanError: the rows lack columns that the round names.
+
+    >>> import shapes
+    >>> from benchwright.curation.flow import source
+    >>> from benchwright.curation.run import run
+    >>> done = run(source("drawn", step(shapes.draw, count=4), max_rejects=None), "shapes", scheduler="sync")
+    >>> asked = Round("drawn", [Option("disc"), Option("square")], seed=0)
+    >>> [path.name for path in export_questions(asked, "shapes", "to_upload", batch_size=2)]  # 3 images
+    ['labels.html', 'sensitive.html', 'batch00000.csv', 'batch00001.csv']
     """
     store, rows = asked_rows(asked, out)
     thumbnails = thumbnails and bool(asked.image)
@@ -343,18 +398,37 @@ def _questions(asked: Round, rows: Rows, *, addresses: bool) -> pa.Table:
 
 
 def images_of(asked: Round, rows: Rows) -> dict[str, Blob]:
-    """Key -> image of the rows that are asked about."""
+    """Key -> image of the rows that are asked about.
+
+    >>> import shapes
+    >>> from benchwright.curation.flow import source
+    >>> from benchwright.curation.run import run
+    >>> done = run(source("drawn", step(shapes.draw, count=4), max_rejects=None), "shapes", scheduler="sync")
+    >>> asked = Round("drawn", [Option("disc"), Option("square")], seed=0)
+    >>> {key: image.size for key, image in images_of(asked, asked_rows(asked, "shapes")[1]).items()}
+    {'0001': 4228, '0002': 4228, '0003': 4228}
+    """
     return dict(zip(rows.table(["key"])["key"].to_pylist(), rows.blobs(asked.image), strict=True))
 
 
 def addresses_of(asked: Round, rows: Rows) -> dict[str, str]:
-    """Key -> address of the rows that are asked about. Raises ``ValueError`` for an address that is not http or https."""
+    """Key -> address of the rows that are asked about. Raises ``ValueError`` for an address that is not http or https.
+
+    >>> rows = Rows.of(pa.table({"key": ["a"], "link": ["https://example.org/a.jpg"]}))
+    >>> addresses_of(Round("drawn", [Option("disc"), Option("square")], seed=0, address="link"), rows)
+    {'a': 'https://example.org/a.jpg'}
+    """
     table = rows.table(["key", asked.address]).to_pydict()
     return {key: web_address(key, url) for key, url in zip(table["key"], table[asked.address], strict=True)}
 
 
 def questions_of(asked: Round, rows: Rows) -> dict[str, str]:
-    """Key -> the class that the image is believed to show."""
+    """Key -> the class that the image is believed to show, of the rows that are asked about.
+
+    >>> rows = Rows.of(pa.table({"key": ["a", "b"], "concept": ["disc", "square"]}))
+    >>> questions_of(Round("drawn", [Option("disc"), Option("square")], seed=0), rows)
+    {'a': 'disc', 'b': 'square'}
+    """
     table = rows.table(["key", asked.question])
     return dict(zip(table["key"].to_pylist(), table[asked.question].to_pylist(), strict=True))
 

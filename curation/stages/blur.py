@@ -30,7 +30,11 @@ HOW_TO_GET = (
 
 @dataclass(frozen=True)
 class ImageRow:
-    """A row with an image file."""
+    """A row with an image file.
+
+    >>> ImageRow("street7", Blob(b"the bytes of a JPEG"))
+    ImageRow(key='street7', image=Blob(19 bytes, sha256 70a4dc01e29b))
+    """
 
     key: str
     image: Blob
@@ -47,6 +51,11 @@ class Blurred:
         blurred: number of boxes.
         boxes: x0, y0, x1, y1 of each box with its margin, concatenated, in pixels of the upright picture.
         box_scores: score of each box, to three decimals.
+
+    >>> jpeg = Blob(b"the bytes of a JPEG")
+    >>> row = Blurred("street7", jpeg, "jpg", "RGB", blurred=2, boxes=[0, 0, 8, 8, 20, 4, 36, 24], box_scores=[0.9, 0.512])
+    >>> np.reshape(row.boxes, (-1, 4)).tolist()
+    [[0, 0, 8, 8], [20, 4, 36, 24]]
     """
 
     key: str

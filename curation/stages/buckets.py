@@ -36,6 +36,9 @@ class Bucketed:
     Attributes:
         key: key of the row.
         bucket: number of its bucket, from 0.
+
+    >>> Bucketed("photo7", bucket=0)
+    Bucketed(key='photo7', bucket=0)
     """
 
     key: str
@@ -156,6 +159,9 @@ def assign_calendar_buckets(
         by: column of times.
         scratch: as for ``assign_equal_count_buckets``.
 
+    Raises:
+        ValueError: ``period`` is neither year nor month.
+
     >>> import datetime as dt
     >>> from benchwright.curation.stage_rows import Rows
     >>> times = pa.array([dt.datetime(2007, 5, 1), dt.datetime(2007, 8, 1), dt.datetime(2009, 5, 1)], pa.timestamp("us"))
@@ -216,7 +222,10 @@ def _digit_counts(column: pa.ChunkedArray, by: str) -> np.ndarray:
 
 
 def checked_limits(limits: Sequence[BucketLimits]) -> tuple[np.ndarray, np.ndarray]:
-    """First and last microseconds of each bucket. Raises ``ValueError`` if the limits overlap or run backwards.
+    """First and last time of each bucket in microseconds since 1970, int64 of shape (n,) each.
+
+    Raises:
+        ValueError: no limits, or limits that overlap, are not in order of time, or run backwards.
 
     >>> first, last = checked_limits([BucketLimits("1970-01-01 00:00:00", "1970-01-01 00:00:01")])
     >>> first, last

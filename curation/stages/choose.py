@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Labelled:
-    """Columns that ``choose`` adds: the class's place in the list of classes, and its name."""
+    """Columns that ``choose`` adds: the class's place in the list of classes, and its name.
+
+    >>> classes = class_order(["soccer", "bus"])
+    >>> Labelled("photo7", label=1, class_name=classes[1])
+    Labelled(key='photo7', label=1, class_name='soccer')
+    """
 
     key: str
     label: int

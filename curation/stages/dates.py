@@ -71,6 +71,14 @@ class DatesTable:
 
     Attributes:
         rejects: rows that cannot be used; added to as folders are taken.
+
+    >>> import io
+    >>> lines = b"file,date_taken,park\\na.jpg,2007-04-09,north\\nold/b.jpg,2004-01-31,south\\n"
+    >>> table = read_dates_csv(io.BytesIO(lines), "dates.csv")
+    >>> table.take(""), table.take("")  # each row is taken once
+    ({'a.jpg': ('2007-04-09', '', '{"park": "north"}')}, {})
+    >>> list(table.take_rest())
+    ['old/b.jpg']
     """
 
     def __init__(self, table: pa.Table, rejects: list[Rejected], place: str) -> None:

@@ -22,6 +22,9 @@ class Exif:
     Attributes:
         orientation: 1 to 8 as in EXIF tag 0x0112; 1, upright, if it is absent or out of range.
         date_taken: DateTimeOriginal, else DateTime, as written (naive local time); None if neither can be read.
+
+    >>> Exif(orientation=6).date_taken is None  # 6: to be turned by 90 degrees, clockwise
+    True
     """
 
     orientation: int = 1

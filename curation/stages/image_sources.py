@@ -44,6 +44,11 @@ class FoundImage:
         source_name: name of the source.
         file: path within the source.
         labels: JSON object of all other metadata of the file (other columns of the CSV, the sidecar of a tar).
+
+    >>> jpeg, taken = Blob(b"the bytes of a JPEG"), dt.datetime(2004, 1, 31)
+    >>> found = FoundImage("old--b", jpeg, "jpg", taken, None, "mine", "old/b.jpg", "{}")
+    >>> found.date_taken.year, found.date_uploaded is None
+    (2004, True)
     """
 
     key: str
@@ -118,7 +123,16 @@ def folder_pieces(
 
 
 def open_dates(folder: Folder, dates_csv: str | None, columns: Mapping[str, str]) -> tuple[DatesTable | None, str | None]:
-    """Rows of the CSV of dates, and the path of the CSV if it is inside the folder, so that the listing can skip it."""
+    """Rows of the CSV of dates, and the path of the CSV if it is inside the folder, so that the listing can skip it.
+
+    None and None without a CSV. Raises as ``read_dates_csv``.
+
+    >>> from pathlib import Path
+    >>> size = Path("dates.csv").write_text("file,date_taken\\none.txt,2007-04-09\\n")
+    >>> dates, own_path = open_dates(open_folder("texts"), "dates.csv", {})
+    >>> own_path, dates.take("")  # the CSV is not inside the folder
+    (None, {'one.txt': ('2007-04-09', '', '{}')})
+    """
     if dates_csv is None:
         return None, None
     parent, name = posixpath.split(dates_csv)
@@ -199,18 +213,36 @@ def read_folder(
 
 
 def extension_of(path: str) -> str:
-    """Normalised extension of a file name, lower case; "" if it has none."""
+    """Normalised extension of a file name, lower case; "" if it has none.
+
+    >>> extension_of("old/B.JPEG"), extension_of("old/b")
+    ('jpg', '')
+    """
     return normal_extension(posixpath.splitext(path)[1])
 
 
 def check_content(data: bytes, path: str) -> None:
-    """Raise ``Reject`` ``not_an_image`` unless the bytes begin with the signature of an image format."""
+    """Raise ``Reject`` ``not_an_image`` unless the bytes begin with the signature of an image format.
+
+    >>> check_content(b"a rose is a rose", "texts/one.txt")
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.rows.Reject: not_an_image: texts/one.txt: neither by name nor by its first bytes, b'a rose is a rose'
+    """
     if sniff_extension(data) is None:
         raise Reject("not_an_image", f"{path}: neither by name nor by its first bytes, {data[:16]!r}")
 
 
 def csv_dates(fields: Sequence[str]) -> tuple[dt.datetime | None, dt.datetime | None, str]:
-    """Parse the dates of a CSV row (taken, uploaded, labels): None for blanks; raise ``Reject`` ``bad_date`` if unreadable."""
+    """Parse the dates of a CSV row (taken, uploaded, labels): None for blanks; raise ``Reject`` ``bad_date`` if unreadable.
+
+    >>> csv_dates(["2007-04-09", "", "{}"])
+    (datetime.datetime(2007, 4, 9, 0, 0), None, '{}')
+    >>> csv_dates(["spring", "", "{}"])
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.rows.Reject: bad_date: date_taken 'spring' is neither ISO 8601 nor EXIF's form
+    """
     taken_text, uploaded_text, labels = fields
     taken, uploaded = parse_local(taken_text), parse_utc(uploaded_text)
     for column, text, parsed in (("date_taken", taken_text, taken), ("date_uploaded", uploaded_text, uploaded)):
@@ -224,7 +256,11 @@ def csv_dates(fields: Sequence[str]) -> tuple[dt.datetime | None, dt.datetime | 
 
 @dataclass(frozen=True)
 class NamedImage:
-    """A metadata row whose image is in a folder."""
+    """A metadata row whose image is in a folder.
+
+    >>> NamedImage("photo7", "jpg")
+    NamedImage(key='photo7', extension='jpg')
+    """
 
     key: str
     extension: str
@@ -232,7 +268,11 @@ class NamedImage:
 
 @dataclass(frozen=True)
 class ReadImage:
-    """The row with the bytes of its image."""
+    """The row with the bytes of its image.
+
+    >>> ReadImage("photo7", "jpg", Blob(b"the bytes of a JPEG")).image.size
+    19
+    """
 
     key: str
     extension: str
@@ -250,6 +290,13 @@ def read_image(row: NamedImage, *, root: str, path: str = "{key}.{extension}", m
 
     Raises:
         Reject: ``missing_file``, ``outside_folder``, ``not_a_file``, ``too_large`` or ``unreadable``.
+
+    >>> read_image(NamedImage("one", "txt"), root="texts").image.read()  # any file: check_image comes next
+    b'a rose is a rose'
+    >>> read_image(NamedImage("three", "txt"), root="texts")
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.rows.Reject: missing_file: ...
     """
     name = path.format(key=row.key, key3=row.key[:3], extension=row.extension)
     return ReadImage(row.key, row.extension, Blob(open_folder(root).read(name, max_bytes=max_bytes)))
@@ -261,6 +308,13 @@ def drop_duplicate_content(rows: Any) -> Iterable[Sifted]:
     Args:
         rows: ``stage_rows.Rows`` with the columns ``key`` and ``image``. The first 128 bits of digests are compared; no image
             is read. Memory: as ``take_first``.
+
+    >>> from benchwright.curation.stage_rows import Rows
+    >>> images = [Blob(text) for text in (b"a rose", b"a tulip", b"a rose")]
+    >>> stored = pa.array([{"sha256": each.sha256, "size": each.size, "file": "", "offset": 0} for each in images])
+    >>> [(kept, rejected)] = drop_duplicate_content(Rows.of(pa.table({"key": ["a", "b", "c"], "image": stored})))
+    >>> kept["key"].to_pylist(), rejected.to_pylist()
+    (['a', 'b'], [{'key': 'c', 'reason': 'duplicate_content', 'detail': 'same bytes as a'}])
     """
     again = repeated_numbers(lambda: (_digest_words(table)[:, 0] for table in rows.batches(["image"])), rows.num_rows)
     first: dict[bytes, str] = {}

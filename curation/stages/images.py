@@ -18,6 +18,9 @@ class StoredImage:
     Attributes:
         extension: extension that the source declared, without a dot; "" for none.
         image: bytes of the file.
+
+    >>> StoredImage("photo7", "jpg", Blob(b"the bytes of a JPEG")).image.size
+    19
     """
 
     key: str
@@ -34,6 +37,12 @@ class CheckedImage:
         declared_extension: extension that the source declared, in the same spelling (``JPEG`` -> ``jpg``).
         width: pixels as displayed, after the rotation by EXIF; so is ``height``.
         mode: pixel type by Pillow's names: ``RGB``, ``L`` (grey), ``P`` (palette), ``RGBA``, ``CMYK``, ``I;16``, ...
+
+    >>> import numpy as np
+    >>> from benchwright.curation.png import stored_png
+    >>> checked = check_image(StoredImage("grey", "jpg", Blob(stored_png(np.full((48, 64), 90, np.uint8)))))
+    >>> checked.extension, checked.declared_extension, checked.width, checked.height, checked.mode
+    ('png', 'jpg', 64, 48, 'L')
     """
 
     key: str

@@ -67,6 +67,9 @@ class DuplicateRule:
         split: column with the split of a row, for ``drop_across_splits``; otherwise the report lists groups across splits.
         kept_split: the split of which no row is dropped.
 
+    Raises:
+        ValueError: ``keep`` is none of these, or ``drop_across_splits`` without ``split``.
+
     >>> DuplicateRule("drop_across_splits", split="role").kept_split
     'test'
     """
@@ -135,7 +138,8 @@ def near_duplicates_by_vector(
     Args:
         rows: rows with ``key``, an array column of vectors, and the columns that the rule names.
         min_cosine: minimum cosine of near-duplicates; the right value depends on the encoder.
-        column: column of vectors, of any length; vectors of length 0 have no near-duplicates.
+        column: column of vectors of one width, compared as float32 by their direction alone; those of length 0, or not
+            finite, have no near-duplicates.
         search: exhaustive or approximate search.
         rule: which rows are compared, and which stay.
         device: ``cuda`` for faiss on a GPU; mark it with ``how``.
@@ -145,6 +149,17 @@ def near_duplicates_by_vector(
 
     Raises:
         ValueError: an invalid setting or column.
+
+    Of three vectors, a and b are 37 degrees apart, b and c 53 degrees:
+
+    >>> from benchwright.curation.stage_rows import Rows
+    >>> class WithVectors(Rows):  # the rows of a stage have theirs in files
+    ...     def arrays(self, column):
+    ...         yield np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]], dtype=np.float32)
+    >>> rows = WithVectors.of(pa.table({"key": ["a", "b", "c"]}))
+    >>> kept, rejected = next(near_duplicates_by_vector(rows, min_cosine=0.7, rule=DuplicateRule("keep_first")))
+    >>> kept["key"].to_pylist(), rejected.to_pylist()
+    (['a', 'c'], [{'key': 'b', 'reason': 'near_duplicate', 'detail': 'a: similarity 0.800'}])
     """
     if not -1 < min_cosine <= 1:
         raise ValueError(f"min_cosine is {min_cosine}: above -1, and 1 at most")
@@ -158,7 +173,11 @@ def near_duplicates_by_vector(
 
 
 def kept_key(detail: str) -> str:
-    """Return the key of the row that stays, from the detail of a reject of this stage."""
+    """Return the key of the row that stays, from the detail of a reject of this stage.
+
+    >>> kept_key("a: similarity 0.969")
+    'a'
+    """
     return detail.rpartition(": similarity ")[0]
 
 

@@ -30,7 +30,11 @@ _DECIMALS = 6
 
 @dataclass(frozen=True)
 class Picture:
-    """A row with an image file."""
+    """A row with an image file.
+
+    >>> Picture("photo7", Blob(b"the bytes of a JPEG")).image.size
+    19
+    """
 
     key: str
     image: Blob
@@ -43,6 +47,10 @@ class HashedPicture:
     Attributes:
         phash: 16 hexadecimal digits; None if the picture is of one colour.
         pixels: width times height.
+
+    >>> row = HashedPicture("photo7", Blob(b"the bytes of a JPEG"), phash="aa00000000000000", pixels=64 * 48)
+    >>> (int(row.phash, 16) ^ int("aa00000000000003", 16)).bit_count()  # bits of 64 that differ from another hash
+    2
     """
 
     key: str
@@ -53,7 +61,12 @@ class HashedPicture:
 
 @dataclass(frozen=True)
 class FramedClip:
-    """A clip with its frames: concatenated JPEGs, and the size of each in bytes."""
+    """A clip with its frames: concatenated JPEGs, and the size of each in bytes.
+
+    >>> clip = FramedClip("v1", Blob(b"JPEG1JPEG02"), frame_sizes=[5, 6])
+    >>> unpack_frames(clip.frames.read(), clip.frame_sizes)
+    [b'JPEG1', b'JPEG02']
+    """
 
     key: str
     frames: Blob
@@ -67,6 +80,10 @@ class HashedClip:
     Attributes:
         phash: 16 hexadecimal digits per hashed frame; None if each of these frames is of one colour.
         pixels: width times height of a frame.
+
+    >>> clip = HashedClip("v1", Blob(b""), [], phash="aa00000000000000" * 4, pixels=76800)
+    >>> len(clip.phash) // DIGITS  # frames that were hashed
+    4
     """
 
     key: str
@@ -106,6 +123,12 @@ def hash_clip(row: FramedClip, *, frames: int = 4) -> HashedClip:
 
     Raises:
         ValueError: ``frames`` is below 1.
+
+    >>> from benchwright.curation.png import stored_png
+    >>> ramp = stored_png(np.tile(np.arange(64, dtype=np.uint8), (48, 1)))
+    >>> clip = FramedClip("v1", Blob(ramp + ramp), [len(ramp), len(ramp)])
+    >>> hash_clip(clip, frames=2).phash
+    'aa00000000000000aa00000000000000'
     """
     if frames < 1:
         raise ValueError(f"frames is {frames}: at least one is hashed")
@@ -130,6 +153,10 @@ def picture_hash(pixels: np.ndarray) -> str | None:
 
     Args:
         pixels: uint8 (height, width, 3).
+
+    >>> ramp = np.tile(np.arange(64, dtype=np.uint8)[:, None], (48, 1, 3))  # brighter from left to right
+    >>> picture_hash(ramp)
+    'aa00000000000000'
     """
     from scipy.fft import dct  # imported only when needed
 

@@ -37,7 +37,13 @@ _FEWEST, _MOST = 1 << 16, 1 << 19  # input rows that are cut at a time: a few me
 
 
 class StoredRows(Protocol):
-    """What a ``whole`` step is given (``curation.stage_rows.Rows``), as far as it is used here."""
+    """What a ``whole`` step is given (``curation.stage_rows.Rows``), as far as it is used here.
+
+    >>> from benchwright.curation.stage_rows import Rows
+    >>> rows: StoredRows = Rows.of(pa.table({"key": ["a", "b"]}))
+    >>> rows.num_rows, rows.schema.names
+    (2, ['key'])
+    """
 
     @property
     def num_rows(self) -> int: ...

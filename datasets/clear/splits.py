@@ -34,6 +34,10 @@ class IidSplits:
     Attributes:
         iid_seed0: ``train`` or ``test`` in the iid split of seed 0; and so on for the other seeds.
         stream: position in the stream, from 0, in the order (bucket, key).
+
+    >>> row = IidSplits("photo7", "train", "train", "test", "train", "train", stream=0)
+    >>> row.iid_seed2
+    'test'
     """
 
     key: str
@@ -92,6 +96,9 @@ def assign_iid_splits(rows: Rows, *, rule: Literal["as_released", "as_written"],
     Yields:
         All rows in their order, with the columns of ``IidSplits``. Memory: 25 bytes per row.
 
+    Raises:
+        ValueError: ``test_share`` is not from 0 to 1.
+
     >>> from benchwright.curation.stage_rows import Rows
     >>> rows = Rows.of(pa.table({"key": list("abcd"), "bucket": [1, 1, 1, 1], "label": [0, 0, 1, 1]}))
     >>> split = next(assign_iid_splits(rows, rule="as_written", test_share=0.5))
@@ -112,7 +119,11 @@ def assign_iid_splits(rows: Rows, *, rule: Literal["as_released", "as_written"],
 
 @dataclasses.dataclass(frozen=True)
 class Streamed:
-    """Column that ``order_stream`` adds: see ``IidSplits``."""
+    """Column that ``order_stream`` adds: see ``IidSplits``.
+
+    >>> Streamed("photo7", stream=0)
+    Streamed(key='photo7', stream=0)
+    """
 
     key: str
     stream: int

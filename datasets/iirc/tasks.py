@@ -25,6 +25,11 @@ class DrawnTasks:
         first: maximum number of labels in the first task, which are superclasses, or any labels if there are no superclasses.
         later: maximum number of labels in every later task.
         seed: configuration k is drawn from (seed, k).
+
+    >>> DrawnTasks(first=10, later=0, seed=0)
+    Traceback (most recent call last):
+        ...
+    ValueError: first 10, later 0: at least one label a task
     """
 
     first: int

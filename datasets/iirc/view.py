@@ -28,6 +28,10 @@ class Given:
         rows: (n,) int64 rows of the table, ascending.
         labels: (n, 2) int64 class indices in the order of learning, the subclass before the superclass, -1 if there are fewer;
             the first is never -1.
+
+    >>> given = Given(rows=np.array([3, 7]), labels=np.array([[2, 0], [1, -1]]))
+    >>> [[place for place in labels if place >= 0] for labels in given.labels.tolist()]
+    [[2, 0], [1]]
     """
 
     rows: NDArray[np.int64]
@@ -48,6 +52,15 @@ class RefinedView:
 
     Raises:
         ValueError: the table has no such configuration, or its classes have gaps because it is a part of a dataset.
+
+    >>> names = {"subclass": ["cat", "cat", "bus"], "superclass": ["animal", "animal", None]}
+    >>> used = {"role": ["train", "train", "train"], "in_super": [True, False, False], "in_sub": [False, True, True]}
+    >>> learned = {"super_index0": [0, 0, None], "super_task0": [0, 0, None], "sub_index0": [2, 2, 1], "sub_task0": [1, 1, 0]}
+    >>> view = RefinedView(pa.table({**names, **used, **learned}), configuration=0)
+    >>> view.tasks, view.parents
+    ((('animal', 'bus'), ('cat',)), {'cat': 'animal'})
+    >>> view.training(0).labels.tolist(), view.training(1).rows.tolist()
+    ([[0, -1], [1, -1]], [1])
     """
 
     def __init__(self, table: pa.Table, configuration: int, *, joint: bool = False) -> None:
@@ -88,6 +101,7 @@ class RefinedView:
         """What a learner may see in ``task``.
 
         Args:
+            task: number of the task, from 0.
             role: ``train`` or ``intask_valid``.
             information: ``incomplete``: only the labels that the task introduces. ``complete``: all labels known by then.
             reach: samples of the ``task``, or of all tasks ``so_far``, each once (incremental joint).
@@ -111,6 +125,9 @@ class RefinedView:
             role: ``test`` or ``posttask_valid``.
             known: number of a task; None: the last one.
             task: only samples with a label that this task introduces.
+
+        Raises:
+            ValueError: the role is one that learners see.
         """
         if role not in ("test", "posttask_valid"):
             raise ValueError(f"role {role!r}: 'test' and 'posttask_valid' are evaluated")

@@ -41,6 +41,14 @@ class Later:
         release: name of the release.
         count: number of increments, 0 to 100,000 (5 in KOWL).
         seed: seed of its folds, 0 to 2**32 - 1 (0 and 1 in KOWL).
+
+    Raises:
+        ValueError: ``count`` or ``seed`` is out of its range.
+
+    >>> Later("kinetics600", count=5, seed=2**32)
+    Traceback (most recent call last):
+        ...
+    ValueError: release kinetics600: seed is 4294967296: a number from 0 to 2**32 - 1
     """
 
     release: str
@@ -67,6 +75,9 @@ class Incremented:
             all are in the first); ``known``; ``never_trained`` (a class only in val or test); ``novel`` (new in this increment:
             its fold); ``novel_small`` (new in this increment, and too small for folds); ``persisted`` (a class introduced by an
             earlier increment of the same release).
+
+    >>> Incremented("clip7", increment=1, novel=True, position=0, block="novel").block in BLOCKS
+    True
     """
 
     key: str
@@ -89,6 +100,11 @@ class Plan:
         block: int8 (n,), index into ``BLOCKS``.
         earlier: int32 (n,): the increment that introduced a persisted row's class, 0 otherwise.
         novel_classes: label codes that each increment introduces to training, in the order in which they were chosen.
+
+    >>> label, release = np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1])
+    >>> plan = plan_increments(label, np.zeros(4, int), release, later=[(2, 0)], preset="as_released")
+    >>> [(int(increment), BLOCKS[block]) for increment, block in zip(plan.increment, plan.block)]
+    [(0, 'known'), (1, 'known_small'), (2, 'persisted'), (1, 'novel')]
     """
 
     increment: np.ndarray
@@ -260,6 +276,9 @@ def positions(plan: Plan, role: np.ndarray, *, order: SampleOrder, draws: Callab
             the blocks spread evenly over the increment, each in its own order. The last two are ours.
         draws: returns a number in [0, 1) for each row; called only for ``shuffled``.
         seed: seed for the offsets of the blocks in ``interleaved``.
+
+    Raises:
+        ValueError: ``order`` is none of these.
 
     >>> label = np.array([0, 0, 1, 2, 1])
     >>> plan = plan_increments(label, np.zeros(5, int), np.array([0, 0, 1, 1, 1]), later=[(1, 0)], preset="as_released")

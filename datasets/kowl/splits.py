@@ -33,6 +33,12 @@ class Turn:
         role: ``train``, ``val`` or ``test``.
         held_out: share of the samples, drawn by key, that become ``test`` instead, from 0 to below 1; 0 in KOWL. For releases
             with only one split available.
+
+    Raises:
+        ValueError: ``held_out`` is below 0, or 1 or more.
+
+    >>> Turn("k400", "validate", "val").held_out
+    0.0
     """
 
     release: str
@@ -47,7 +53,11 @@ class Turn:
 
 @dataclass(frozen=True)
 class Assigned:
-    """Columns that ``assign_splits`` adds: the turn that took the sample, and its role."""
+    """Columns that ``assign_splits`` adds: the turn that took the sample, and its role.
+
+    >>> Assigned("clip7", taken_release="k400", taken_split="validate", role="val").role
+    'val'
+    """
 
     key: str
     taken_release: str

@@ -127,6 +127,9 @@ class Recordings(NamedTuple):
         unknown: number of clips whose recording is unknown.
         tested: number of val and test clips with a known recording.
         shared: number of these whose recording also has training clips.
+
+    >>> print(Recordings(clips=40, unknown=0, tested=10, shared=3).summary())
+    3 of 10 val and test clips are of a recording that also has clips in train.
     """
 
     clips: int

@@ -40,6 +40,9 @@ class Collate:
             batch; (height, width): resized bilinearly, with antialiasing.
         tensors: return torch tensors; otherwise numpy arrays, for jax, TensorFlow and others.
 
+    Raises:
+        ValueError: ``pictures`` is none of these.
+
     >>> small, large = np.zeros((2, 3, 3), np.uint8), np.ones((4, 2, 3), np.uint8)
     >>> samples = [{"__key__": "a", "png": small, "label": 1}, {"__key__": "b", "png": large, "label": 0}]
     >>> batch = Collate()(samples)

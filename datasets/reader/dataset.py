@@ -103,6 +103,8 @@ class ShardDataset(IterableDataset[Sample]):
     def set_epoch(self, epoch: int, consumed: int = 0) -> None:
         """Begin the next iteration in ``epoch``, after the first ``consumed`` samples of its order (of all nodes together).
 
+        Raises ``ValueError`` if either is out of its range.
+
         >>> dataset = ShardDataset("out/dataset", seed=0)
         >>> dataset.set_epoch(3, consumed=200)
         >>> dataset.position, len(dataset)
@@ -158,6 +160,8 @@ class ShardDataset(IterableDataset[Sample]):
             options: options of ``torch.utils.data.DataLoader`` (``num_workers``, ``collate_fn``, ``pin_memory``, ...), except
                 ``batch_size``, ``drop_last``, ``shuffle`` and samplers, which the dataset determines, and ``in_order``:
                 batches out of order could not be counted.
+
+        Raises ``ValueError`` for an option that the dataset determines.
 
         >>> dataset = ShardDataset("out/dataset", extensions=["embedding.npy"], seed=0, batch_size=64)
         >>> [len(batch) for batch in dataset.loader(collate_fn=list)]

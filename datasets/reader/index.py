@@ -217,6 +217,13 @@ class ShardFiles:
     """Bytes of the shards of one folder or URL. Can be pickled, and used from several processes and threads.
 
     Local shards are read with ``pread`` and kept open, 64 at most; remote ones are read by ranges, fetched in parallel.
+
+    >>> files = ShardFiles("out/dataset")
+    >>> sorted(files.sizes())[:2], files.place("bucket01-00000")
+    (['bucket01-00000', 'bucket01-00001'], 'out/dataset/bucket01-00000.tar')
+    >>> [header] = files.read([("bucket01-00000", 0, 512)])
+    >>> header[257:262]
+    b'ustar'
     """
 
     def __init__(self, url: str) -> None:
@@ -242,7 +249,7 @@ class ShardFiles:
         return f"{self._url.rstrip('/')}/{shard}.tar"
 
     def sizes(self) -> dict[str, int]:
-        """Size in bytes of every ``*.tar`` of the folder, by shard name."""
+        """Size in bytes of every ``*.tar`` of the folder, by shard name. Raises ``FileNotFoundError`` without that folder."""
         self._fs.invalidate_cache(self._root)
         if not self._fs.isdir(self._root):
             raise FileNotFoundError(f"{self._url}: no such folder")
@@ -313,7 +320,7 @@ class ShardFiles:
         return ShardError(f"{self.place(shard)}: the shard is missing; the index has samples in it")
 
     def mapped(self, shard: str) -> mmap.mmap | _Held:
-        """A whole shard as bytes that can be sliced: mapped if local, else fetched."""
+        """A whole shard as bytes that can be sliced: mapped if local, else fetched. Raises ``ShardError`` for an empty one."""
         if not self._local:
             return _Held(self._fs.cat_file(f"{self._root}/{shard}.tar"))
         with open(f"{self._root}/{shard}.tar", "rb") as file:

@@ -67,14 +67,19 @@ class Samples:
         return next(self.read(self.places([row])))
 
     def places(self, rows: Sequence[int]) -> np.ndarray:
-        """Row numbers from the start of the index; negative numbers count from its end."""
+        """Row numbers (n,) int64 from the start of the index; negative ones count from its end. Raises ``IndexError``."""
         for row in rows:
             if not -len(self) <= row < len(self):
                 raise IndexError(f"row {row} of {len(self)}")
         return np.array([row % len(self) for row in rows], dtype=np.int64)
 
     def read(self, rows: np.ndarray) -> Iterator[Sample]:
-        """Samples of these rows, in this order."""
+        """Samples of the rows (n,) with these numbers, in this order.
+
+        Raises:
+            ShardError: a shard is damaged, or a sample lacks a member of ``extensions``.
+            ValueError: a member has the name of a column.
+        """
         table = self._rows.take(pa.array(rows)).to_pydict()
         places = list(zip(table["shard"], table["offset"], table["size"], strict=True))
         for number, (span, (shard, offset, _)) in enumerate(zip(self._files.read(places), places, strict=True)):

@@ -32,6 +32,9 @@ class SelectedSequence:
     Attributes:
         label: class index in the published order, from 0.
         position: position of the sequence in the source's order among the selected ones.
+
+    >>> SelectedSequence("a", label=0, position=0)
+    SelectedSequence(key='a', label=0, position=0)
     """
 
     key: str
@@ -46,6 +49,9 @@ class RoleAndTask:
     Attributes:
         role: ``train``, ``val`` or ``test``.
         task: task of the class in label order, from 0.
+
+    >>> RoleAndTask("a", role="val", task=0)
+    RoleAndTask(key='a', role='val', task=0)
     """
 
     key: str

@@ -39,12 +39,15 @@ def mark_originals(table: pa.Table) -> pa.Table:
 
 
 def parts(count: int, folds: int, seed: int) -> list[np.ndarray]:
-    """Indices of the pairs of each fold, int64, in the order of the permutation; sizes differ by at most one.
+    """Indices of the pairs of each fold, int64 (n,), in the order of the permutation; sizes differ by at most one.
 
     Args:
         count: number of pairs.
         folds: number of folds, at least 2.
         seed: seed of numpy's legacy generator; 999 gives the published folds. Its stream is frozen by numpy's policy (NEP 19).
+
+    Raises:
+        ValueError: fewer than 2 folds, or more than pairs.
 
     >>> parts(7, folds=3, seed=999)
     [array([3, 2, 5]), array([6, 1]), array([4, 0])]

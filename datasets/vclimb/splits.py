@@ -39,6 +39,10 @@ class Untrimmed:
         coverage: share of the video that its longest segment covers; above 1 if the listed times exceed the video.
         t_start: None: the whole video.
         t_end: None: the whole video.
+
+    >>> row = Untrimmed("lake", source_key="lake-0000000-0004000", t_start=None, t_end=None, coverage=0.4)
+    >>> row.coverage  # the longest segment has 4 of the video's 10 seconds
+    0.4
     """
 
     key: str
@@ -50,7 +54,11 @@ class Untrimmed:
 
 @dataclass(frozen=True)
 class InRole:
-    """Column that ``assign_clip_roles`` fills."""
+    """Column that ``assign_clip_roles`` fills.
+
+    >>> InRole("lake", role="train")
+    InRole(key='lake', role='train')
+    """
 
     key: str
     role: str
@@ -58,7 +66,11 @@ class InRole:
 
 @dataclass(frozen=True)
 class InTask:
-    """Columns that ``assign_tasks`` adds: position of the class in the order of learning, and its task, both from 0."""
+    """Columns that ``assign_tasks`` adds: position of the class in the order of learning, and its task, both from 0.
+
+    >>> InTask("lake", class_index=11, task=1)  # such as 10 classes in task 0
+    InTask(key='lake', class_index=11, task=1)
+    """
 
     key: str
     class_index: int
@@ -79,6 +91,9 @@ def untrim(
             only rejects videos whose segments have no positive length.
         several_labels: ``reject`` videos with more than one label, as released, or assign the label whose segments have the
             longest total time (``longest``, our addition).
+
+    Raises:
+        ValueError: ``several_labels`` is neither.
 
     >>> from benchwright.curation.stage_rows import Rows
     >>> segments = {"key": ["a-0000000-0004000", "a-0006000-0008000"], "name": ["a", "a"], "role": ["train", "train"]}
@@ -160,6 +175,9 @@ def assign_clip_roles(
         train_share: share of the clips of a class for train.
         val_share: share of the clips of a class for val; the rest is test.
         seed: seed for the random choice.
+
+    Raises:
+        ValueError: an unknown rule, shares out of their range or above 1 in sum, or ``listed`` where no clip has a role.
 
     >>> from benchwright.curation.stage_rows import Rows
     >>> rows = Rows.of(pa.table({"key": [f"clip{n}" for n in range(20)], "label": ["surfing"] * 20, "group": ["g01"] * 20}))
@@ -278,7 +296,16 @@ def assign_tasks(
 
 @dataclass(frozen=True)
 class Cut:
-    """Columns that ``cut_segments`` changes or adds; ``source_key`` is the video's key, ``segment`` counts from 0."""
+    """Columns that ``cut_segments`` changes or adds; ``source_key`` is the video's key, ``segment`` counts from 0.
+
+    Attributes:
+        role: ``train``, ``val`` or ``test``.
+        t_start: start in the video, seconds.
+        t_end: end, seconds.
+
+    >>> Cut("lake-part1", source_key="lake", role="test", t_start=5.0, t_end=10.0, segment=1).segment
+    1
+    """
 
     key: str
     source_key: str

@@ -27,6 +27,10 @@ class ListedClip:
         t_end: end of the clip, seconds; None for the whole video.
         video_s: length of the whole video as listed, seconds.
         listed: position in the list: ``<file>:<line>``.
+
+    >>> clip = ListedClip("lake-1", "lake", "surfing", None, "lake", t_start=2.0, t_end=6.5, video_s=10.0, listed="mine.csv:2")
+    >>> clip.t_end - clip.t_start
+    4.5
     """
 
     key: str

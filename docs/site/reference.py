@@ -15,10 +15,20 @@ ROOT = Path(__file__).resolve().parents[2]
 
 MODULES = {
     "Plans and rows": [
-        *(f"curation.{name}" for name in ("flow", "rows", "keys", "run", "rng", "budget", "png")),
-        *("curation.cost: CostEstimate", "curation.stage_rows: Rows", "curation.publish: DatasetCard, names_of"),
+        "curation.flow: Flow, PlanError, Stage, Step, join, rows_of, source, step",
+        "curation.rows: Blob, MachineFault, REJECTS, Reject, Rejected, SNAKE_CASE, Shape, Sifted, is_text, one_line, "
+        "printable, schema_of, sift, with_column",
+        "curation.keys: Fingerprint, MissingSource, SAMPLED_BYTES, canonical, fingerprint, how, named, sha256, where, "
+        "where_of_rows, work_folder",
+        *("curation.run: Busy, Progress, Run, run, status", "curation.rng", "curation.budget: Budget, NoRows, TooManyRejects"),
+        *("curation.png", "curation.cost: CostEstimate", "curation.stage_rows: Rows"),
+        "curation.publish: DatasetCard, names_of",
     ],
-    "Questions to people": ["curation.qa.rounds", "curation.qa.options"],
+    "Questions to people": [
+        "curation.qa.rounds: ErrorRates, Round, Simulated, addresses_of, ask, asked_rows, export_questions, images_of, "
+        "questions_of, unanswered, votes_of, votes_place",
+        "curation.qa.options",
+    ],
     "Stages": [
         *(f"curation.stages.{name}" for name in ("blur", "buckets", "choose", "dates", "detectors", "exif", "images")),
         *(f"curation.stages.{name}" for name in ("image_sources", "near_duplicates", "picture_hash", "ranks")),
@@ -34,7 +44,8 @@ MODULES = {
     ],
     "Commands": [
         *(f"pipelines.{name}" for name in ("api", "benchmark", "cluster", "experiments", "training_results")),
-        *(f"pipelines.{name}" for name in ("column_streams", "stream_trainings")),
+        "pipelines.column_streams",
+        "pipelines.stream_trainings: Prepare, Prepared, Runs, learn_stream, stream_training, trainings_of, weights_sha256",
         *("pipelines.config: Location, load, find_config", "pipelines.publish: publish_shards"),
         *("pipelines.metrics: measure_by", "pipelines.report: ReportedRun, write_page, results_sections"),
         "pipelines.two_camera.baselines: write_artifacts",

@@ -136,7 +136,8 @@ def fold_mean(folds_deg: Sequence[ArrayLike]) -> AngularStatistics:
 
 
 def first_two_folds_mean(folds_deg: Sequence[ArrayLike]) -> AngularStatistics:
-    """``as_released``: the job script's mean of three folds, whose slice ``[:2, 1:]`` leaves out the third.
+    """``as_released``: the job script's mean of three folds, whose slice ``[:2, 1:]`` leaves out the third. Takes
+    and raises as ``fold_mean``.
 
     >>> first_two_folds_mean([[1, 1, 1], [2, 2, 2], [9, 9, 9]]).mean
     1.5

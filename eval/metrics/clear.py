@@ -20,7 +20,13 @@ from numpy.typing import ArrayLike, NDArray
 
 
 class NotTested(ValueError):
-    """A metric needs a cell that was not tested."""
+    """A metric needs a cell that was not tested.
+
+    >>> acc_lower_triangle_mean([[1.0, 0.0], [float("nan"), 0.75]])
+    Traceback (most recent call last):
+        ...
+    benchwright.eval.metrics.clear.NotTested: R[1, 0] was not tested: acc is the mean over 3 cells
+    """
 
 
 def check_matrix(matrix: ArrayLike) -> NDArray[np.float64]:

@@ -224,7 +224,18 @@ truth; and an artifact of the estimator, a file called ``name``, which has no ru
 
 
 class NotFitted(ValueError):
-    """An estimator cannot be fitted to the folds; the message says why, such as too few pictures for its moments."""
+    """An estimator cannot be fitted to the folds; the message says why, such as too few pictures for its moments.
+
+    >>> class Picky:
+    ...     def estimate_folds(self, folds):
+    ...         raise ValueError(f"{len(folds[0].gt_train)} pictures, at least 9 are needed")
+    >>> pairs, lights = np.array(list("abcdef")), np.ones((6, 3))
+    >>> rows = PairExamples(pairs, pairs, pairs, np.zeros((6, 9), np.float32), lights, np.arange(6) % 2, np.ones(6, bool))
+    >>> next(estimate_folds(Picky(), rows, parts="rotating"))
+    Traceback (most recent call last):
+        ...
+    benchwright.eval.protocols.cross_validation.NotFitted: 3 pictures, at least 9 are needed
+    """
 
 
 def estimate_folds(
@@ -391,6 +402,12 @@ def measure_folds(*, predictions: Rows, looks_at_test: bool, lights_of_test: boo
         predictions: rows stored by the training; no rows if it diverged.
         looks_at_test: whether the truth of the test rows selected the checkpoint, as in the released code.
         lights_of_test: whether training rows are re-lit with illuminants of test pairs, as in the released augmentation.
+
+    >>> row = {"key": "0/fold 0/a", "run": 0, "fold": "fold 0", "name": "a", "gt_r_g": 1.0, "gt_b_g": 1.0}
+    >>> table = pa.Table.from_pylist([{**row, "estimate_r_g": 0.5, "estimate_b_g": 1.0}] * 3, schema=ESTIMATES)
+    >>> first = next(measure_folds(predictions=Rows.of(table), looks_at_test=False, lights_of_test=False))
+    >>> first.metric, first.stratum, round(first.value, 2)
+    ('mean_deg', 'fold 0', 15.79)
     """
     if not predictions.num_rows:
         return

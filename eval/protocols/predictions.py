@@ -235,6 +235,8 @@ class Predictions:
     def matrix(self) -> NDArray[np.float64]:
         """(positions, tests) accuracy in [0, 1], NaN where not tested. Only for samples with one label each.
 
+        Raises ``ValueError`` if a test has another number of predictions than of labels.
+
         >>> import pyarrow as pa
         >>> rows = [
         ...     row(ONE_LABEL, "0000//test", 0, "", "test", 4, keys=list("abcd"), labels=[0, 1, 0, 1]),

@@ -101,6 +101,8 @@ def softened_distillation(logits: Tensor, old: Tensor, temperature: float) -> Te
 def sigmoid_distillation(logits: Tensor, old: Tensor, temperature: float) -> Tensor:
     """Binary cross-entropy of the sigmoids of ``logits`` / T against those of ``old`` / T, mean over samples and classes.
 
+    Both have the shape (b, c); returns one number, as a tensor of shape ().
+
     >>> old = torch.tensor([[4.0, 0.0]])
     >>> round(sigmoid_distillation(torch.zeros(1, 2), old, temperature=1.0).item(), 4)  # ln 2
     0.6931

@@ -63,8 +63,10 @@ def reservoir_sample(rows: RowNumbers, keys: Sequence[str], capacity: Capacity, 
     A random number depends on (seed, key) alone, so the sample does not depend on where domains or tasks begin.
 
     Args:
-        rows: stored and new rows.
+        rows: stored and new rows, int64 (n,).
         keys, sizes: keys and sizes of ``rows``.
+        capacity: number of samples, or sum of ``sizes``, that stays at most.
+        seed: seed of the random numbers.
 
     >>> keys, once = np.array([f"clip{n}" for n in range(50)]), np.ones(50, np.int64)
     >>> first = reservoir_sample(np.arange(30), keys[:30], Capacity(10), once[:30], seed=0)
@@ -166,7 +168,7 @@ def class_means(features: NDArray[np.float64], labels: Labels, classes: int) -> 
 
 
 def normalised(features: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scale rows to length 1; a row of zeros stays zero.
+    """Scale rows to length 1; a row of zeros stays zero. Takes and returns (n, d).
 
     >>> normalised(np.array([[3.0, 4.0], [0.0, 0.0]]))
     array([[0.6, 0.8],
@@ -225,6 +227,9 @@ def biased_reservoir(
     Returns:
         k row numbers. If more than k rows of a larger domain are accepted, a random k of them are kept (our choice: the paper's
         domains have equal size, so that this cannot happen).
+
+    Raises:
+        ValueError: ``removal`` is neither, or as ``acceptance``.
 
     >>> kept = biased_reservoir(np.array([], np.int64), [4], seed=0, alpha=1.0, dynamic=False)
     >>> kept  # the first domain fills the buffer

@@ -110,7 +110,7 @@ class LinearPictures:
 
 
 def unit(vectors: NDArray[Any]) -> Illuminants:
-    """Rows of length 1, float64. The largest component is divided out first, so that huge and tiny rows lose no digits.
+    """Rows of length 1, float64 (..., 3). Each is first divided by its largest component: huge and tiny rows lose no digits.
 
     Raises:
         ValueError: a row of zeros, or one that is not finite.

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 class Dropout(nn.Module):
     """Dropout with masks from ``generator``, on the CPU, so that all devices use the same ones; no generator: no dropout.
 
+    Raises ``ValueError`` unless the share is in [0, 1).
+
     >>> dropout = Dropout(0.5)
     >>> dropout.generator = torch.Generator().manual_seed(0)
     >>> sorted(set(dropout(torch.ones(100)).tolist()))  # what stays is scaled up
@@ -32,7 +34,13 @@ class Dropout(nn.Module):
 
 
 def dropped(x: Tensor, share: float, generator: torch.Generator | None) -> Tensor:
-    """Zero each number with probability ``share`` and scale the others up; no generator: return ``x``."""
+    """Zero each number with probability ``share`` and divide the others by 1 - ``share``; no generator: return ``x``.
+
+    >>> dropped(torch.ones(3), 0.5, None)
+    tensor([1., 1., 1.])
+    >>> set(dropped(torch.ones(100), 0.5, torch.Generator().manual_seed(0)).tolist()) == {0.0, 2.0}
+    True
+    """
     if share == 0 or generator is None:
         return x
     mask = torch.empty(x.shape).bernoulli_(1 - share, generator=generator)
@@ -52,6 +60,9 @@ class Classifier(nn.Module):
         head_std: weights of new outputs are N(0, head_std) and biases 0, as in TSN; None: uniform in +-1/sqrt(width).
         eta: None: the head is linear. Else logits are eta cos(weight, feature), without biases (LUCIR's head); the learned
             eta starts at 1 and is "kept" from task to task, or "reset" to 1 at each task (IIRC's iCaRL-norm).
+
+    Raises:
+        ValueError: ``eta`` or ``dropout`` is out of its range.
 
     >>> classifier = Classifier(nn.Identity(), 4)
     >>> classifier.grow(2, torch.Generator().manual_seed(0))
@@ -93,6 +104,8 @@ class Classifier(nn.Module):
 
     def grow(self, classes: int, init: torch.Generator) -> None:
         """Add outputs for ``classes`` new classes, drawn from ``init`` alone; the old ones stay as they are.
+
+        Raises ``ValueError`` for fewer than one class.
 
         >>> classifier = Classifier(nn.Identity(), 4)
         >>> classifier.grow(2, torch.Generator().manual_seed(0))

@@ -143,6 +143,11 @@ class Unanswered(Exception):
     Attributes:
         increment: number of the increment.
         uids: uids of the samples to label, in the requested order.
+
+    >>> raise Unanswered(2, ["clip7", "clip3"])
+    Traceback (most recent call last):
+        ...
+    benchwright.eval.protocols.open_world.loop.Unanswered: increment 2: 2 labels are requested
     """
 
     def __init__(self, increment: int, uids: list[str]) -> None:
