@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import dataclasses
 import inspect
 import itertools
@@ -34,6 +35,8 @@ from .rows import MachineFault, Reject, Rejected, Sifted, is_array, is_blob
 from .shards import encode_member
 from .store import Store, StoreError
 from .tasks import PartTask, Span
+
+_ENDED = "the run that requested it is no longer running there: it is not written"
 
 _WRITERS = 2
 """Number of parts of one task that are written at the same time."""
@@ -64,21 +67,50 @@ class Made:
     use: Use | None = None
 
 
-def make_parts(task: PartTask, offer: Offer | None = None) -> Made:
+class Gate:
+    """Lets threads write parts until it is closed: a thread of a run that has ended must not write into the next run."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside, self._closed = 0, False
+
+    @contextlib.contextmanager
+    def passed(self, task: PartTask) -> Iterator[None]:
+        """Hold the gate open while a part is written. Raises ``StepFailed`` if it is closed."""
+        with self._changed:
+            if self._closed:
+                raise _failed(task, "", _ENDED)
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._inside -= 1
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Let no thread write any more, and wait until those that are writing have finished."""
+        with self._changed:
+            self._closed = True
+            self._changed.wait_for(lambda: not self._inside)
+
+
+def make_parts(task: PartTask, offer: Offer | None = None, gate: Gate | None = None) -> Made:
     """Make the part of a task, or all parts of a ``whole`` stage or of a source without ``pieces``.
 
     Args:
         task: what to make.
         offer: called with number, rows and rejects of every part, in order, so that they need not be read back.
+        gate: passed whenever a part is written.
     """
     started, begin = time.perf_counter(), cpu_seconds()
     with task.in_its_room() as placed:
-        made = _make_parts(placed, offer)
+        made = _make_parts(placed, offer, gate)
     made.use = Use.since(started, begin)
     return made
 
 
-def _make_parts(task: PartTask, offer: Offer | None) -> Made:
+def _make_parts(task: PartTask, offer: Offer | None, gate: Gate | None) -> Made:
     signature = task.signature()
     made = Made()
 
@@ -86,7 +118,8 @@ def _make_parts(task: PartTask, offer: Offer | None) -> Made:
         number: int, rows_in: int, output: Output, later: list[Written] | None = None
     ) -> tuple[PartRecord, pa.Table, pa.Table]:
         _check_asked_for(task)
-        return PartWriter(task.store, task.stage.name, number, task.schema, signature).write(rows_in, output, later)
+        with gate.passed(task) if gate else contextlib.nullcontext():
+            return PartWriter(task.store, task.stage.name, number, task.schema, signature).write(rows_in, output, later)
 
     def finish(record: PartRecord, rows: pa.Table, rejected: pa.Table) -> None:
         made.records.append(record)
@@ -126,7 +159,7 @@ def _check_asked_for(task: PartTask) -> None:
     except StoreError:
         now = b""
     if now != task.begun.encode():
-        raise _failed(task, "", "the run that requested it is no longer running there: it is not written")
+        raise _failed(task, "", _ENDED)
 
 
 def make_parts_apart(task: PartTask, *, elsewhere: bool = False) -> Made:
@@ -147,6 +180,7 @@ def make_parts_apart(task: PartTask, *, elsewhere: bool = False) -> Made:
     try:
         made = make_parts(task)
         if elsewhere:
+            _check_asked_for(task)
             place_files(made.written)
             made.written = []
         return dataclasses.replace(made, warnings=heard.warnings, use=Use.since(started, begin, peak_bytes()))

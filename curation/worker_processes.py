@@ -47,9 +47,17 @@ def prepare_process() -> None:
     _end_at_once()
 
 
-def process_pool(count: int) -> ProcessPoolExecutor:
+class WorkerProcesses(ProcessPoolExecutor):
     """A pool of worker processes, prepared as this process is. They end with it, even by kill -9."""
-    return ProcessPoolExecutor(count, _context(), initializer=_begin_worker, initargs=(dict(os.environ),))
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count, _context(), initializer=_begin_worker, initargs=(dict(os.environ),))
+
+    def kill(self) -> None:
+        """End all processes at once, whatever they compute; return when they are gone."""
+        for process in list((self._processes or {}).values()):  # from Python 3.14 on: kill_workers
+            process.kill()
+        self.shutdown(cancel_futures=True)
 
 
 def _context() -> multiprocessing.context.BaseContext:

@@ -16,20 +16,20 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from typing import Any, cast
 
 from .code_changes import differs, to_check
 from .flow import Stage
 from .local_files import place_files
 from .part_writer import PartRecord, StepFailed, of_machine
-from .parts import Made, make_parts, make_parts_apart
+from .parts import Gate, Made, make_parts, make_parts_apart
 from .reachable_code import Definitions
 from .requirements import resource_of
 from .rows import one_line
 from .stage_maker import StageJob
 from .tasks import PartTask
-from .worker_processes import prepare_process, process_pool
+from .worker_processes import WorkerProcesses, prepare_process
 
 _BEHIND = 4
 """Number of parts per worker that may wait for the disk while it makes others, so that a slow disk delays it less. Their
@@ -59,7 +59,8 @@ class Workers:
             raise ValueError(f"workers {workers}: at least 1")
         self._scheduler = scheduler
         self._count = workers or os.cpu_count() or 1
-        self._pool: Executor | None = None
+        self._pool: ThreadPoolExecutor | WorkerProcesses | None = None
+        self._gate = Gate()
         self._disk = ThreadPoolExecutor(1 + _BEHIND * self._count)
         self._client: Any = None
 
@@ -71,7 +72,11 @@ class Workers:
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
-        if self._pool is not None:
+        # After an error or Ctrl-C nothing may be written any more: the next run may begin at once, with other settings.
+        self._gate.close()
+        if isinstance(self._pool, WorkerProcesses) and kind is not None:
+            self._pool.kill()
+        elif self._pool is not None:  # a thread cannot be ended: what it still makes is discarded
             self._pool.shutdown(wait=kind is None, cancel_futures=True)
         self._disk.shutdown()
         if self._client is not None:
@@ -129,6 +134,11 @@ class Workers:
             finally:
                 behind.release()
 
+        def discard(made: Made) -> None:
+            behind.release()
+            for file in made.written:
+                file.discard()
+
         def written(number: int, future: Future[Made]) -> None:
             """Put a finished part in place in another thread, while the worker makes other parts."""
             if future.cancelled() or future.exception() is not None:
@@ -138,7 +148,7 @@ class Workers:
             try:
                 placing = self._disk.submit(put_in_place, future.result())
             except RuntimeError:  # the pool is shut down: another part failed, and the run has ended
-                put_in_place(future.result())
+                discard(future.result())
             else:
                 placing.add_done_callback(lambda placed: ended.put((number, placed)))
 
@@ -146,7 +156,7 @@ class Workers:
         try:
             for job in jobs:
                 if self._scheduler == "threads":
-                    futures.append(pool.submit(make_parts, job.task, job.offer))
+                    futures.append(pool.submit(make_parts, job.task, job.offer, self._gate))
                 else:
                     futures.append(pool.submit(make_parts_apart, cast(PartTask, _ByCloudpickle(job.task))))
             for number, future in enumerate(futures):
@@ -158,8 +168,8 @@ class Workers:
                 "memory; finished parts are kept: run again, with fewer workers"
             ) from error
 
-    def _new_pool(self) -> Executor:
-        return ThreadPoolExecutor(self._count) if self._scheduler == "threads" else process_pool(self._count)
+    def _new_pool(self) -> ThreadPoolExecutor | WorkerProcesses:
+        return ThreadPoolExecutor(self._count) if self._scheduler == "threads" else WorkerProcesses(self._count)
 
     def _run_distributed(self, jobs: Sequence[StageJob]) -> None:
         from distributed import CancelledError, KilledWorker

@@ -206,6 +206,16 @@ def wait_to_go(row: Number, *, folder: str) -> Number:
     return row
 
 
+def wait_within(*, folder: str, value: int) -> Iterator[Number]:
+    """Three rows. If the value is 1, those after the first wait for the file ``go``."""
+    yield Number("one", value)
+    (Path(folder) / "begun").touch()
+    while value == 1 and not (Path(folder) / "go").exists():
+        time.sleep(0.02)
+    yield Number("two", value)
+    yield Number("three", value)
+
+
 def visible_gpus() -> str:
     return os.environ["CUDA_VISIBLE_DEVICES"]
 

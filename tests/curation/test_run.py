@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import multiprocessing
 import os
 import shutil
+import threading
 import traceback
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.run import Busy, Progress, TooManyRejects, run, status
 from benchwright.curation.shard_assignment import Placed, assign_shards
 from benchwright.curation.store import Store, StoreError
+from benchwright.pipelines import api
 
 from tests.curation import steps
 from tests.files import files_of
@@ -436,6 +439,31 @@ def test_sources_that_stand_together_are_made_together(tmp_path: Path) -> None:
     assert sorted(seen) == [(name, state) for name in ("one", "two") for state in ("done", "running")]
     again = run(flow, str(tmp_path / "again"), scheduler="processes", workers=2)
     assert [artifact.digest for artifact in again.artifacts] == [artifact.digest for artifact in made.artifacts]
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+@pytest.mark.parametrize("rows_per_part", [1, 10])
+def test_what_a_failed_run_still_makes_does_not_get_into_the_next_run(
+    tmp_path: Path, scheduler: str, rows_per_part: int
+) -> None:
+    folder, out = tmp_path / "calls", tmp_path / "out"
+    folder.mkdir()
+    fails = source("fails", step(steps.fail, folder=str(folder), name="failed", after="begun"))
+
+    def waiting(value: int) -> Flow:
+        return source("met", step(steps.wait_within, folder=str(folder), value=value), rows_per_part=rows_per_part)
+
+    threads, processes = threading.enumerate(), multiprocessing.active_children()
+    with pytest.raises(StepFailed, match="failed"):
+        run(join(fails, waiting(1)), str(out), scheduler=scheduler, workers=2)
+    run(waiting(2), str(out), scheduler="sync")
+    made = files_of(out)
+    (folder / "go").touch()
+    for late in {*threading.enumerate()} - {*threads}:
+        late.join(60)
+    assert {*multiprocessing.active_children()} <= {*processes}
+    assert files_of(out) == made
+    assert [each.place for each in api.verify(str(out))] == ["stages/fails"]  # left over from the first plan
 
 
 def test_a_kill_before_the_record_of_a_stage_leaves_a_stage_that_is_not_finished(
