@@ -7,6 +7,7 @@ system can check.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import posixpath
 import threading
@@ -180,6 +181,9 @@ def _mixed(numbers: np.ndarray) -> np.ndarray:
 _EARLY_PARTS = 16
 """Maximum number of parts that wait in memory for their turn; further parts are read back from the store."""
 
+_NAME_KEYS = ("table", "whole")
+"""Kinds of stage whose steps themselves name the rows that they return and reject."""
+
 _AT_ONCE = 4096
 """Rows of small parts that are added to the digest together: hashing a table of 5 rows takes as long as one of 1,000."""
 
@@ -195,11 +199,12 @@ class Ledger:
     Args:
         store: store of the parts.
         stage: the stage.
-        keep: whether to keep rows in memory for the next stage.
+        following: the next stage. If it reads the rows, they are kept in memory; if it names their keys, these are summed.
     """
 
-    def __init__(self, store: Store, stage: Stage, *, keep: bool) -> None:
-        self._store, self._stage, self._keeps = store, stage, keep
+    def __init__(self, store: Store, stage: Stage, following: Stage | None = None) -> None:
+        self._store, self._stage = store, stage
+        self.keeps = following is not None and stage.name in following.inputs()
         self._digest: ContentDigest | None = None
         self._next = 0
         self._turned: list[pa.Table] = []  # rows whose turn has come
@@ -209,13 +214,16 @@ class Ledger:
         self._recent: dict[str, pa.Table] = {}
         self._recent_bytes = 0
         # For the other kinds of stage, the engine itself copies the keys from the input rows.
-        self.keys = KeySum(distinct=stage.expands) if stage.kind in ("table", "whole") else None
+        self.keys = KeySum(distinct=stage.expands) if stage.kind in _NAME_KEYS else None
+        self.row_keys: KeySum | None = None
+        if following is not None and following.after == stage.name:
+            self.row_keys = KeySum(distinct=False) if following.kind in _NAME_KEYS and not following.expands else None
 
     def offer(self, number: int, rows: pa.Table, rejected: pa.Table) -> None:
         """Add the rows of a part that was just written. May be called from any thread."""
-        kept = compact(rows) if self._keeps and self._recent_bytes <= _RECENT_BYTES else rows
+        kept = compact(rows) if self.keeps and self._recent_bytes <= _RECENT_BYTES else rows
         with self._turn:
-            if self._keeps:
+            if self.keeps:
                 self._keep(number, kept)
             # If another thread is adding, it continues with this part; wait for it only if it has fallen behind.
             self._turn.wait_for(lambda: not self._adding or len(self._early) < _EARLY_PARTS)
@@ -277,9 +285,12 @@ class Ledger:
         self._turned.append(rows)
         if rows.num_rows >= _AT_ONCE or len(self._turned) == _EARLY_PARTS:
             self._digested()
-        if self.keys is not None:
-            self.keys.add(rows["source_key" if self._stage.expands else "key"])
-            self.keys.add(rejected["key"])
+        hashes = functools.cache(lambda name: key_hashes(rows[name]))
+        if self.row_keys:
+            self.row_keys.add(hashes("key"))
+        if self.keys:
+            self.keys.add(hashes("source_key" if self._stage.expands else "key"))
+            self.keys.add(key_hashes(rejected["key"]))
 
     def _digested(self) -> ContentDigest | None:
         """The digest, after adding all rows whose turn has come; None if there are none."""
@@ -303,9 +314,8 @@ class KeySum:
         self._sum = 0
         self._hashes: list[np.ndarray] = []
 
-    def add(self, keys: pa.ChunkedArray) -> None:
-        """Add keys to the sum."""
-        hashes = key_hashes(keys)
+    def add(self, hashes: np.ndarray) -> None:
+        """Add keys to the sum by their ``key_hashes``."""
         if self._distinct:
             self._hashes.append(hashes)
         else:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from .artifact import Artifact, RunRecord, artifact_file, load_artifact, load_run, read_sealed
 from .budget import TooManyRejects
+from .digest import KeySum
 from .flow import Flow, PlanError, Stage
 from .keys import MissingSource
 from .lock import LOCK, Busy, locked, locked_bucket
@@ -156,16 +157,15 @@ def _make(
     """Make the stages in order and add their artifacts to ``made``; return what the run waits for, or ""."""
     known = _known_fingerprints(store)
     recent: dict[str, pa.Table] = {}
+    sums: dict[str, KeySum] = {}
     makers: list[StageMaker] = []
     jobs: list[StageJob] = []
     for index, stage in enumerate(stages):
         following = stages[index + 1] if index + 1 < len(stages) else None
-        read_next = following is not None and stage.name in following.inputs()
         # Sources do not depend on each other: consecutive sources whose inputs are finished are made at the same time.
         goes_on = following is not None and following.kind == "source" and made.keys() >= set(following.inputs())
-        how = {"read_next": read_next, "keep_stale": stage.name in keep_stale, "outlived": pool.may_outlive}
-        how["alone"] = not goes_on and not makers
-        maker = StageMaker(store, stage, schemas[stage.name], made, known, recent, **how)
+        how = {"keep_stale": stage.name in keep_stale, "outlived": pool.may_outlive, "alone": not goes_on and not makers}
+        maker = StageMaker(store, stage, schemas[stage.name], made, known, recent, sums, following=following, **how)
         report = Reporter(on_progress, stage.name, index, len(stages))
         waits = bool(stage.waits and missing_source(maker.stage))
         if not waits:

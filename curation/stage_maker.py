@@ -21,7 +21,7 @@ from .artifact import Artifact, artifact_file, code_file, load_artifact
 from .budget import check_not_empty
 from .code_changes import change, change_of_sources, codes, codes_of, definitions, edited, in_no_file, named_in, without_code
 from .cost import Meter
-from .digest import KeySum, Ledger
+from .digest import KeySum, Ledger, key_hashes
 from .flow import PlanError, Stage
 from .keys import WhereOfRows, canonical, sha256
 from .local_files import remove_half_written
@@ -134,8 +134,9 @@ class StageMaker:
         made: Mapping[str, Artifact],
         known: dict[str, tuple[str, str]],
         recent: dict[str, pa.Table] | None = None,
+        sums: dict[str, KeySum] | None = None,
         *,
-        read_next: bool = False,
+        following: Stage | None = None,
         keep_stale: bool = False,
         outlived: bool = False,
         alone: bool = True,
@@ -149,14 +150,16 @@ class StageMaker:
             made: artifacts of earlier stages, by name.
             known: fingerprints of sources, see ``keys.fingerprint``; updated in place.
             recent: parts of the previous stage that are still in memory, by file name; updated in place.
-            read_next: whether the next stage reads this one, so that its rows are kept in memory.
+            sums: name of a stage -> sum of the keys of its rows, if the next stage needs it; updated in place.
+            following: the next stage; if it reads this one, the rows are kept in memory.
             keep_stale: whether to use the existing artifact although its code has changed.
             outlived: whether workers that make its parts may outlive the run.
             alone: whether no other stage is made at the same time.
         """
         self.store, self.stage, self.schema, self.made, self.known = store, _placed(stage, made), schema, made, known
         self.recent: dict[str, pa.Table] = {} if recent is None else recent
-        self.read_next, self.keep_stale, self.alone = read_next, keep_stale, alone
+        self.sums: dict[str, KeySum] = {} if sums is None else sums
+        self.following, self.keep_stale, self.alone = following, keep_stale, alone
         self._begun = uuid.uuid4().hex if outlived else ""
         self._artifact: Artifact | None = None
 
@@ -267,7 +270,7 @@ class StageMaker:
         if self._begun:
             self.store.write(posixpath.join(where, BEGUN), self._begun.encode())
         meter = Meter(alone=self.alone)
-        ledger = Ledger(self.store, self.stage, keep=self.read_next)
+        ledger = Ledger(self.store, self.stage, self.following)
 
         def commit(records: dict[int, PartRecord]) -> None:
             cost: dict[str, Any] = {}
@@ -277,7 +280,9 @@ class StageMaker:
                 self._write_made(meter.seconds, witness, cost)
 
             artifact = self._commit(key, recipe, [records[number] for number in sorted(records)], ledger, write_made)
-            if self.read_next or self.stage.inputs():
+            if ledger.row_keys:
+                self.sums[self.stage.name] = ledger.row_keys
+            if ledger.keeps or self.stage.inputs():
                 self.recent.clear()
                 self.recent.update(ledger.recent)
             self._check_rejects(artifact)
@@ -389,9 +394,11 @@ class StageMaker:
             )
         if keys_out is None:
             return
-        keys_in = KeySum(distinct=stage.expands)
-        for table in self.made[stage.after or ""].rows_view(self.store, self.recent).batches(["key"]):
-            keys_in.add(table["key"])
+        keys_in = None if stage.expands else self.sums.get(stage.after or "")
+        if keys_in is None:
+            keys_in = KeySum(distinct=stage.expands)
+            for table in self.made[stage.after or ""].rows_view(self.store, self.recent).batches(["key"]):
+                keys_in.add(key_hashes(table["key"]))
         if keys_in.total() != keys_out.total():
             raise StepFailed(f"stage {stage.name!r} returned keys, as rows or rejects, that are not those of its input rows")
 

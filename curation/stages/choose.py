@@ -83,13 +83,13 @@ def choose(
     """
     if per_class < 1 or len(set(classes)) < len(classes) or (background and background not in classes):
         raise ValueError(f"choose: per_class {per_class} of classes {', '.join(classes)}, background {background!r}")
-    best, rows_seen = _NONE, 0
+    best, rows_seen = _CANDIDATES.empty_table(), 0
     for table in rows.batches(["key", "bucket", "concept", *(["score"] if method == "top_score" else [])]):
         label = _labels(table, classes)
         wanted = _preference(table, method, seed, label == _index(classes, background))
         given = {"key": table["key"], "bucket": table["bucket"].cast(pa.int64()), "concept": table["concept"], "label": label}
         numbers = np.arange(rows_seen, rows_seen + table.num_rows)
-        best = pa.concat_tables([best, pa.table({**given, "wanted": wanted, "row": numbers}, schema=_NONE.schema)])
+        best = pa.concat_tables([best, pa.table({**given, "wanted": wanted, "row": numbers}, schema=_CANDIDATES)])
         rows_seen += table.num_rows
         if best.num_rows > 2 * TABLE_ROWS:
             best = _best(best, per_class)
@@ -116,13 +116,13 @@ def _labels(table: pa.Table, classes: Sequence[str]) -> np.ndarray:
     return labels.to_numpy().astype(np.int64)
 
 
-_NONE = pa.schema(
+_CANDIDATES = pa.schema(
     [
         *(("key", pa.string()), ("bucket", pa.int64()), ("concept", pa.string()), ("label", pa.int64())),
         *(("wanted", pa.float64()), ("row", pa.int64())),
     ]
-).empty_table()
-"""Rows that may be chosen: their class, how little they are wanted, and their number."""
+)
+"""Columns of rows that may be chosen: their class, how little they are wanted, and their number."""
 
 
 def _best(table: pa.Table, count: int) -> pa.Table:

@@ -40,7 +40,7 @@ MAX_NUMBERS = 1 << 26
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 _BLOCK_BYTES = 1 << 17
 """Size of the CSV blocks that Arrow parses at a time. It reads up to 32 blocks ahead."""
-_NOTHING = pa.array(["", "nan", "na", "n/a", "null", "none"])
+_NOTHING = ("", "nan", "na", "n/a", "null", "none")
 _ENDINGS = (".csv", ".tsv", ".parquet")
 
 
@@ -310,7 +310,7 @@ def _numbers(column: pa.ChunkedArray, name: str) -> NDArray[np.float64]:
     try:
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             column = _text(column)
-            column = pc.if_else(pc.is_in(pc.utf8_lower(column), _NOTHING), None, column)
+            column = pc.if_else(pc.is_in(pc.utf8_lower(column), pa.array(_NOTHING)), None, column)
         return np.array(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise Reject("not_a_number", f"column {name}: {str(error)[:120]}") from None

@@ -264,10 +264,10 @@ def _scanning(layout: Sequence[str], place: Place, licences: Sequence[str] | Non
     """Parser with a compiled pass, which finds the good lines, nearly all of them, and splits the others into fields for the
     rules; lines that it is not sure to split correctly are split one by one.
     """
-    from .scan import Scanner
+    from .scan import scanner
 
     names, given = (*NEEDED, *extra), ("id", "date_uploaded", "url", "extension", "licence", *extra)
-    scan, schema = Scanner(layout, names, given, licences), row_schema(extra)
+    scan, schema = scanner(layout, names, given, licences), row_schema(extra)
 
     def parse(data: memoryview, first: int) -> Iterator[Parsed]:
         begin = 0

@@ -245,6 +245,10 @@ def sample(row: OnlyText) -> dict[str, Any]:
     return {"txt": row.text.read(), "json": {"key": row.key}}
 
 
+def keep_all(rows: Rows) -> pa.Table:
+    return rows.table()
+
+
 def lose_one(rows: Rows) -> pa.Table:
     return rows.table().slice(1)
 

@@ -37,7 +37,7 @@ class Reading:
 
 def ledger() -> tuple[Ledger, Reading]:
     store = Reading()
-    return Ledger(cast(Any, store), Stage("some", "table", cast(Any, None), "before"), keep=False), store
+    return Ledger(cast(Any, store), Stage("some", "table", cast(Any, None), "before")), store
 
 
 def told(ledger: Ledger, count: int) -> tuple[str, int]:

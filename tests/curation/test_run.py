@@ -14,8 +14,10 @@ from pathlib import Path
 
 import cloudpickle
 import numpy as np
+import pyarrow as pa
 import pytest
 from benchwright.curation.artifact import load_artifact, load_run
+from benchwright.curation.digest import key_hashes
 from benchwright.curation.flow import Flow, PlanError, join, rows_of, source, step
 from benchwright.curation.keys import how, where
 from benchwright.curation.part_writer import StepFailed
@@ -218,8 +220,27 @@ def test_lost_and_swapped_rows_are_noticed(numbers: Path, tmp_path: Path) -> Non
     listed = source("listed", step(steps.read_numbers, path=where(numbers)), max_rejects=None)
     with pytest.raises(StepFailed, match="41 in, 40 out and 0 rejected"):
         run(listed.whole("lost", step(steps.lose_one), gives=steps.Number), str(tmp_path / "a"), scheduler="sync")
-    with pytest.raises(StepFailed, match="keys, as rows or rejects, that are not those"):
-        run(listed.whole("swapped", step(steps.rename_one), gives=steps.Number), str(tmp_path / "b"), scheduler="sync")
+    swapped = listed.whole("swapped", step(steps.rename_one), gives=steps.Number)
+    for again in range(2):  # the second time, the run before made the rows that are compared
+        with pytest.raises(StepFailed, match="'swapped' returned keys, as rows or rejects, that are not those"):
+            run(swapped, str(tmp_path / "b"), scheduler="threads" if again else "sync")
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "processes"])
+def test_each_key_is_hashed_once(numbers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheduler: str) -> None:
+    hashed: list[int] = []
+
+    def counted(keys: pa.ChunkedArray) -> np.ndarray:
+        hashed.append(len(keys))
+        return key_hashes(keys)
+
+    for module in ("digest", "stage_maker"):
+        monkeypatch.setattr(f"benchwright.curation.{module}.key_hashes", counted)
+    flow = source("listed", step(steps.read_numbers, path=where(numbers)), max_rejects=None)
+    for name in ("once", "twice"):
+        flow = flow.whole(name, step(steps.keep_all), gives=steps.Number)
+    run(flow, str(tmp_path / "out"), scheduler=scheduler, workers=2)
+    assert sum(hashed) == 3 * 41
 
 
 def test_expanding_stage_accounts_by_source_key(numbers: Path, tmp_path: Path) -> None:

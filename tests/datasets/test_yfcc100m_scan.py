@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -113,6 +114,24 @@ def test_what_was_found_stays_when_more_is_scanned(count: int) -> None:
     (other,) = scanner((b"\n" + second + b"\n" + b"y\t" * 8 + b"\n") * count)
     assert repr(found) == before
     assert found.uploaded.to_pylist() != other.uploaded.to_pylist()
+
+
+def test_scans_of_one_thread_take_turns() -> None:
+    few, many = (b"\t".join((b"a", key, *PHOTO[2:])) + b"\n" for key in (b"7", b"8"))
+    wanted = list(LAYOUT), list(NAMES), list(GIVEN), ["l"]
+    scans = [scan.scanner(*wanted)(data) for data in (few * (LINES_AT_ONCE + 1), many * (2 * LINES_AT_ONCE))]
+    found = [[each.photos.texts[0].unique().to_pylist() for each in pair] for pair in zip(*scans, strict=True)]
+    assert found == [[["7"], ["8"]]] * 2
+
+
+def test_the_scanner_of_a_thread_is_kept() -> None:
+    first = scan.scanner(LAYOUT, NAMES, GIVEN, None)
+    assert scan.scanner(list(LAYOUT), list(NAMES), list(GIVEN), None) is first
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(scan.scanner, LAYOUT, NAMES, GIVEN, None).result() is not first
+    for licences, good in ([], 0), (["l"], 1), (None, 1):
+        (found,) = scan.scanner(LAYOUT, NAMES, GIVEN, licences)(b"\t".join(PHOTO) + b"\n")
+        assert len(found.photos.index) == good
 
 
 @pytest.mark.parametrize("data", [b"a", b"\na"])

@@ -15,6 +15,7 @@ import pytest
 from benchwright.curation.qa.imports import own_salt
 from benchwright.curation.records import json_text, sealed
 from benchwright.pipelines import api
+from benchwright.pipelines.catalogue import TITLES
 from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.config import load
 from benchwright.pipelines.errors import WrongUse
@@ -99,6 +100,18 @@ def test_help_and_version_import_nothing_heavy(tmp_path: Path) -> None:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
     assert run.stderr.strip() == "[0, 0, 0, 0] []"
     assert re.search(r"^benchwright \d+\.\d+", run.stdout, re.MULTILINE)
+
+
+def test_plans_import_no_pandas_and_that_of_clear_no_polars(tmp_path: Path) -> None:
+    # Arrow imports pandas, where it is installed, with the first array that is made of Python's values.
+    code = (
+        "import sys; from benchwright.pipelines.cli import main as cli\n"
+        f"for name in {sorted(TITLES)}:\n"
+        "    assert cli.call(['plan', name, '--config', 'tiny', '--out', name]) == 0\n"
+        "    print(name, {'pandas'} & sys.modules.keys(), name == 'clear' and 'polars' in sys.modules, file=sys.stderr)"
+    )
+    run = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert run.stderr.splitlines() == [f"{name} set() False" for name in sorted(TITLES)]
 
 
 # ---------------------------------------------------------------------------------------------------------------- reading
