@@ -20,7 +20,7 @@ _CONVOLUTIONAL = ("RN", "convnext")
 
 
 def _can(flag: str) -> bool:
-    """Whether this machine's CPU has a feature, by its flag in Linux; ``amx_bf16`` multiplies matrices in bfloat16."""
+    """Whether this machine's CPU has a feature, by its flag in Linux; ``amx_bf16`` and ``avx512_bf16`` multiply in bfloat16."""
     try:
         return flag in Path("/proc/cpuinfo").read_text().split()
     except OSError:
@@ -36,9 +36,9 @@ class OpenClip:
         weights: pretrained tag, such as ``openai``: the weights to load, unless a checkpoint is given, and in any case the
             activation and pixel statistics that belong to them. "" for your own checkpoint; ``model`` must then end in
             ``-quickgelu`` if the checkpoint needs that activation.
-        precision: ``float32``, or ``bf16`` for weights and arithmetic in bfloat16: at least twice as fast on GPUs and on CPUs
-            with AMX, between twice as fast and slower on others, with different vectors (cosine to float32 about 0.9999).
-            ``auto`` is ``bf16`` if this machine's CPU has AMX, otherwise ``float32``.
+        precision: ``float32``, or ``bf16`` for weights and arithmetic in bfloat16: about twice as fast on GPUs and on CPUs with
+            AMX or AVX-512 BF16, slower on some others, with different vectors (cosine to float32 about 0.9999). ``auto`` is
+            ``bf16`` if this machine's CPU has one of the two, otherwise ``float32``.
         backend: library that computes the vectors of images: ``torch``, or on CPUs ``onnxruntime`` in float32 or ``openvino``:
             faster for some models after a start-up of a few seconds, with cosines of at least 0.9999 to torch's vectors. Texts
             are computed in torch, beside ``openvino`` in float32. ``auto`` is ``onnxruntime`` if ``precision`` is
@@ -66,7 +66,7 @@ class OpenClip:
             if getattr(self, setting) not in known:
                 raise ValueError(f"encoder {self.model}: {setting}={getattr(self, setting)!r} is none of {', '.join(known)}")
         if self.precision == "auto":
-            object.__setattr__(self, "precision", "bf16" if _can("amx_bf16") else "float32")
+            object.__setattr__(self, "precision", "bf16" if _can("amx_bf16") or _can("avx512_bf16") else "float32")
         if self.backend == "auto":
             fits = self.precision == "float32" and all(map(importlib.util.find_spec, ("onnx", "onnxruntime")))
             fits = fits and (self.model.startswith(_CONVOLUTIONAL) or _can("avx512f"))

@@ -427,7 +427,7 @@ def test_onnx_runtime_computes_in_float32() -> None:
     ("model", "flags", "installed", "found"),
     [
         ("RN50", "flags: fma amx_bf16 avx512f", True, ("bf16", "torch")),
-        ("RN50", "flags: fma avx512f avx512_bf16", True, ("float32", "onnxruntime")),
+        ("RN50", "flags: fma avx512f avx512_bf16", True, ("bf16", "torch")),
         ("RN50", "flags: fma", False, ("float32", "torch")),
         ("RN50", "flags: fma", True, ("float32", "onnxruntime")),
         ("ViT-B-32", "flags: fma", True, ("float32", "torch")),
