@@ -10,7 +10,7 @@ import io
 import posixpath
 import re
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any, BinaryIO
 
 import numpy as np
@@ -133,11 +133,20 @@ class PartWriter:
         number: number of the part.
         schema: columns of the stage, as planned.
         signature: identifies what the part is made from; stored in the footers.
+        check: called when a file is complete, before it is uploaded; raises if the part is no longer wanted.
     """
 
-    def __init__(self, store: Store, stage: str, number: int, schema: pa.Schema, signature: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        stage: str,
+        number: int,
+        schema: pa.Schema,
+        signature: Sequence[Any],
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         self._store, self._stage, self._number, self._schema = store, stage, number, schema
-        self._signature = list(signature)
+        self._signature, self._check = list(signature), check
         self._stem = posixpath.join(folder(stage), part_name(number))
         self._files: dict[str, dict[str, Any]] = {}
         self._written: list[Written] = []
@@ -190,6 +199,7 @@ class PartWriter:
         with self._store.writing(name, later=self._written) as stream:
             hashing = Hashing(stream)
             yield typing.cast("IO[bytes]", hashing)
+            self._check()
         self._files[posixpath.basename(name)] = hashing.facts
 
     def _failed(self, message: str) -> StepFailed:

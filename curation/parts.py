@@ -117,9 +117,9 @@ def _make_parts(task: PartTask, offer: Offer | None, gate: Gate | None) -> Made:
     def write(
         number: int, rows_in: int, output: Output, later: list[Written] | None = None
     ) -> tuple[PartRecord, pa.Table, pa.Table]:
-        _check_asked_for(task)
+        writer = PartWriter(task.store, task.stage.name, number, task.schema, signature, check=lambda: _check_asked_for(task))
         with gate.passed(task) if gate else contextlib.nullcontext():
-            return PartWriter(task.store, task.stage.name, number, task.schema, signature).write(rows_in, output, later)
+            return writer.write(rows_in, output, later)
 
     def finish(record: PartRecord, rows: pa.Table, rejected: pa.Table) -> None:
         made.records.append(record)
@@ -180,7 +180,6 @@ def make_parts_apart(task: PartTask, *, elsewhere: bool = False) -> Made:
     try:
         made = make_parts(task)
         if elsewhere:
-            _check_asked_for(task)
             place_files(made.written)
             made.written = []
         return dataclasses.replace(made, warnings=heard.warnings, use=Use.since(started, begin, peak_bytes()))
