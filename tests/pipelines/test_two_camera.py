@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,12 +41,13 @@ from benchwright.training.two_camera.settings import hyper_of
 
 from tests.files import ROOT, module_of
 
+from .conftest import kill_at_checkpoint, kill_when
+from .forked import forked
 from .pages import faults
 
 SETTINGS = Path(two_camera.__file__).parents[1]
 QUICK = "{ epochs = 3, batch_size = 64, learning_rate = 1e-2, schedule = 'cosine', patience_epochs = 3 }"
 _NETWORK = "{ parameters = 200, preset = 'reilluminated', seeds = [0, 1], settings = { epochs = 5 } }"
-CLI = [sys.executable, "-m", "benchwright.pipelines.cli.main"]
 
 
 def settings(name: str, *overrides: str) -> TwoCameraConfig:
@@ -892,21 +890,7 @@ def test_a_run_that_is_killed_goes_on_to_the_same_digest(raw: Path, tmp_path: Pa
     words = ["run", "two_camera", "--config", "s20", "--set", f"source.root={raw}", "--set", "source.demosaic=bin2"]
     words += ["--set", "source.max_rejects=1", "--set", "source.estimate_from=3", "--set", "augmentation.count=3", "--out"]
     killed = tmp_path / "killed"
-    process = subprocess.Popen(
-        [*CLI, *words, str(killed)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=os.environ | {"PYTHONSAFEPATH": "1"},
-    )
-    photographed = killed / "stages" / "photographed"
-    until = time.monotonic() + 120
-    while time.monotonic() < until and not list(photographed.glob("part-*.parquet")) and process.poll() is None:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert list(photographed.glob("part-*.parquet")), "it was at work"
-    assert process.returncode == -signal.SIGKILL, "and was killed at it"
+    kill_when(lambda: any(killed.glob("stages/photographed/part-*.parquet")), forked(*words, killed))
     done = [bw(*words, out) for out in (killed, tmp_path / "whole")]
     assert [answer.code for answer in done] == [0, 0], done[0].err
     shown = [json.loads(bw("show", out, "--json").out)["digest"] for out in (killed, tmp_path / "whole")]
@@ -930,21 +914,7 @@ def test_a_kill_of_a_training_costs_what_its_checkpoint_says(method: str, tmp_pa
     for out in (killed, whole):
         assert bw("run", "two_camera", "--config", "tiny", *words, "--out", out, "-q").code == 0
     train = ["--method", method]
-    process = subprocess.Popen(
-        [*CLI, "train", str(killed), *train],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=os.environ | {"PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"},
-    )
-    until = time.monotonic() + 120
-    while not list(killed.glob("experiments/stages/learned_*/.work/*/progress.json")):
-        assert process.poll() is None
-        assert time.monotonic() < until
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert process.returncode == -signal.SIGKILL
+    kill_at_checkpoint(killed, *train)
     (state,) = killed.glob("experiments/stages/learned_*/.work/*/after-*")
     begun = state.stat().st_mtime_ns, dict(Checkpoint(state.parent).arrays())
     told = bw("train", killed, *train)
