@@ -23,6 +23,8 @@ from benchwright.training.core.schedule import Schedule
 
 from .conftest import Cli
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 VIEW = "view={side_px=8, resize_px=8}"
 SMALL = f'baselines={{preset="small_resnet", methods=["table1"], epochs=1, {VIEW}}}'
 

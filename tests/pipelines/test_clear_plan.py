@@ -21,6 +21,8 @@ from PIL import Image
 from tests.files import files_of
 from tests.pipelines.conftest import Cli
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 SMALL = ["source.count=300"]
 
 

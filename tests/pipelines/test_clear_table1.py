@@ -21,6 +21,8 @@ from benchwright.training.models.linear import linear
 
 from .conftest import Cli
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 NAMES = ["ewc", "si", "lwf", "cwr", "gdumb", "er", "agem"]
 NAMES += ["reservoir-alpha=1.0-finetune", "dynamic_reservoir-alpha=1.0-finetune"]
 

@@ -34,6 +34,8 @@ from .conftest import kill_when
 from .forked import forked
 from .pages import faults
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 Cli = Callable[..., Any]
 """The fixture ``bw`` of ``conftest``."""
 ANN = "evaluation.settings.ann.epochs=5"

@@ -48,6 +48,8 @@ from tests.training.graph_settings import BEST, GRIDS, PAPER
 
 from .pages import faults
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 EVERYTHING = (
     'evaluation.experiments=["default", "task_order", "class_order", "architecture", "grid"]',
     "evaluation.grid={er = {fraction = [0.1, 0.2]}}",

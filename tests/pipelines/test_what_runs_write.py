@@ -18,6 +18,8 @@ from benchwright.pipelines.cli import main as cli
 
 from .conftest import Cli
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 SEALED = ("run.json", "artifact.json", "made.json", "code.json", "dataset.json", ".files.json")
 """Records: damage in one hides what it tells of other files."""
 
