@@ -6,8 +6,10 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from benchwright.training.baselines.clear import method_groups, paper_methods, p
 from benchwright.training.core.schedule import Schedule
 
 from .conftest import Cli
+from .forked import forked
 
 pytestmark = pytest.mark.usefixtures("blank_figures")
 
@@ -211,16 +214,13 @@ def test_pictures_that_cannot_be_learned_from(run: Path, bw: Cli) -> None:
     assert re.search(r"member \S+ of \d+ bytes cannot be decoded", last), last
 
 
-def torchrun(*arguments: object) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    words += ["--no-python", sys.executable, "-P", "-m", "benchwright.pipelines.cli.main", *map(str, arguments)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"})
-
-
 def test_torchrun_gives_what_one_process_gives(run: Path, tmp_path: Path, bw: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     both = Path(shutil.copytree(run, tmp_path / "both"))
     words = ("--method", "er", "--protocol", "streaming", "--set", SMALL)
-    done = torchrun("train", both, *words)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    torchrun += ["--no-python", sys.executable, "-P", "-m", "benchwright.pipelines.cli.main", "train", both, *words]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(torchrun, capture_output=True, text=True, timeout=600, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("streaming") == 1, "one process tells"
     assert bw("train", run, *words).code == 0
@@ -234,10 +234,21 @@ def test_torchrun_gives_what_one_process_gives(run: Path, tmp_path: Path, bw: Cl
         for one, other in zip(a, b, strict=True):
             assert one == pytest.approx(other, rel=1e-3)
     assert bw("verify", both).code == 0
-    again = torchrun("train", both, *words)
-    assert again.stderr.count("up to date") == 5
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("MASTER_PORT", str(free.getsockname()[1]))
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    again: dict[Path, BaseProcess] = {}
+    for rank in ("0", "1"):
+        with monkeypatch.context() as each:
+            each.setenv("RANK", rank)
+            each.setenv("LOCAL_RANK", rank)
+            again[tmp_path / rank] = forked("train", both, *words, err=tmp_path / rank)
+    for process in again.values():
+        process.join(600)
+    assert [process.exitcode for process in again.values()] == [0, 0]
+    assert "".join(err.read_text() for err in again).count("up to date") == 5, "one process tells"
     refused = bw("train", both, "--method", "der", "--set", "baselines.method_settings.der={alpha=1.0, beta=1.0}")
     assert refused.code == 2
     assert "the loss of method 'der' is not a mean over rows: train it without torchrun" in refused.err
