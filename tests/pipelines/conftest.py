@@ -47,21 +47,6 @@ def two_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(baselines, "SEEDS", (0, 1))
 
 
-@pytest.fixture
-def blank_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of what pages say: figures are composed as ever, but an empty picture stands for what matplotlib makes of them,
-    which takes most of a report's time."""
-    from benchwright.eval.report import figures  # here: some tests are of what is imported when
-
-    def composed(draw: Callable[..., None], theme: figures.Theme, size_in: tuple[float, float]) -> bytes:
-        from matplotlib.figure import Figure
-
-        draw(Figure(figsize=size_in).add_subplot(), theme)
-        return b'<svg xmlns="http://www.w3.org/2000/svg" width="72pt" height="72pt" viewBox="0 0 72 72"/>'
-
-    monkeypatch.setattr(figures, "_svg", composed)
-
-
 @pytest.fixture(scope="session")
 def drawn_release(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """In the layout of the released augmented set: after each pair of S20, 99 rows with lights and charts of others."""

@@ -547,6 +547,7 @@ def report_of(c: TwoCameraConfig, out: Path) -> str:
     return Path(two_camera.BENCHMARK.report(c, str(out))).read_text("utf-8")
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_released_rows_of_re_illuminated_pictures_are_learned_from_and_stand_beside_table_3_if_they_are_stated_to_be_its(
     without_networks: tuple[TwoCameraConfig, Path],
 ) -> None:
@@ -580,6 +581,7 @@ def test_released_rows_of_re_illuminated_pictures_are_learned_from_and_stand_bes
             assert figures not in page
 
 
+@pytest.mark.usefixtures("blank_figures")
 @pytest.mark.parametrize("other", ["", "folds.seed=998", "evaluation.direction=2to1"])
 def test_published_figures_stand_beside_the_papers_data_and_settings_alone(
     other: str, drawn_release: Path, without_networks: tuple[TwoCameraConfig, Path], tmp_path: Path
@@ -594,6 +596,7 @@ def test_published_figures_stand_beside_the_papers_data_and_settings_alone(
     assert ("folds of this run are not the paper&#39;s" in page) == other.startswith("folds")
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_rows_that_a_run_has_not_are_told_with_the_reason(without_networks: tuple[TwoCameraConfig, Path]) -> None:
     page = report_of(*without_networks)
     missing = page[page.index("Rows of the paper&#39;s table that this run does not have") :].partition("</details>")[0]
@@ -628,6 +631,7 @@ def test_baselines_of_other_settings_than_ours_stand_beside_no_figure(changed: d
     assert why_not_the_papers(settings("two_camera/s20.toml", "source.root=x"), line, {}) == why
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_networks_of_other_settings_than_the_papers_stand_beside_no_figure(
     drawn_release: Path, without_networks: tuple[TwoCameraConfig, Path], tmp_path: Path
 ) -> None:
@@ -640,6 +644,7 @@ def test_networks_of_other_settings_than_the_papers_stand_beside_no_figure(
     assert "network-200" not in side_by_side
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_results_say_in_values_and_words_who_looked_at_the_test(shared_data: Path, tmp_path: Path) -> None:
     looks = "parameters = 200, preset = 'as_released', seeds = [0], settings = { epochs = 3, check_epochs = 1 }"
     wears = "parameters = 200, preset = 'decayed', seeds = [0], settings = { iterations = 2 }, lights_of_test = true"
@@ -718,6 +723,7 @@ def made_at(out: Path) -> dict[str, int]:
     return {path.parent.name: path.stat().st_mtime_ns for path in (out / "experiments/stages").glob("learned_*/artifact.json")}
 
 
+@pytest.mark.usefixtures("blank_figures")
 @pytest.mark.parametrize("scheduler", ["sync", "processes"])
 def test_estimators_and_metrics_of_ones_own_by_settings_and_by_name(scheduler: str, tmp_path: Path, bw) -> None:
     own, out = tmp_path / f"own_{scheduler}.py", tmp_path / "run"
@@ -804,6 +810,7 @@ def modules_of(learn: Step) -> Iterator[str]:
         yield from (module for module, names in found.definitions.items() if any(names))
 
 
+@pytest.mark.usefixtures("blank_figures")
 @pytest.mark.parametrize(
     "diverging", [[f"settings={QUICK.replace('1e-2', '1e30')}"], ["preset=decayed", "settings={ decay = 1e308 }"]]
 )
@@ -820,6 +827,7 @@ def test_a_loss_that_is_not_finite_is_a_reject_and_the_others_go_on(diverging: l
     assert Path(two_camera.BENCHMARK.report(c, str(tmp_path))).is_file()
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_an_estimator_that_cannot_be_fitted_is_skipped_with_its_reason(tmp_path: Path, bw) -> None:
     out, chosen = tmp_path / "run", '["linear_regression", "corrected_moments"]'
     small = ["source.pairs=20", f"evaluation.baselines={chosen}", "evaluation.networks={}"]
