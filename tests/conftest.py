@@ -19,6 +19,7 @@ from tests.installed import Install, installer
 from tests.wheels import unpack_wheel
 
 if TYPE_CHECKING:
+    from benchwright.eval.report.figures import Theme
     from playwright.sync_api import Browser
 
 # Hypothesis counts an example of over 0.2 s as a failure, which a busy machine has now and then.
@@ -116,6 +117,21 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         (folder / "warnings.txt").write_text(warned.getvalue())
 
     return lambda name: made_once(tmp_path_factory, f"finished-{name}", lambda folder: run(name, folder)) / "run"
+
+
+@pytest.fixture
+def blank_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what pages say: figures are composed as ever, but an empty picture stands for what matplotlib makes of them,
+    which takes most of a report's time."""
+    from benchwright.eval.report import figures  # here: some tests are of what is imported when
+
+    def composed(draw: Callable[..., None], theme: Theme, size_in: tuple[float, float]) -> bytes:
+        from matplotlib.figure import Figure
+
+        draw(Figure(figsize=size_in).add_subplot(), theme)
+        return b'<svg xmlns="http://www.w3.org/2000/svg" width="72pt" height="72pt" viewBox="0 0 72 72"/>'
+
+    monkeypatch.setattr(figures, "_svg", composed)
 
 
 @pytest.fixture(autouse=True)

@@ -34,7 +34,7 @@ def copy_package(folder: Path) -> Path:
     """Copy the package into a folder, for processes that have this on their path; return the copy."""
     package = folder / "benchwright"
     for room in ("curation", "datasets", "training", "eval", "pipelines"):
-        shutil.copytree(ROOT / room, package / room, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / room, package / room)  # with bytecode, which fits: copies are as old as what they are of
     shutil.copy(ROOT / "front_door" / "__init__.py", package)
     return package
 

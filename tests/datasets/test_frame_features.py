@@ -387,6 +387,7 @@ def test_the_whole_way_through_the_engine_on_any_scheduler(shards: Path, tmp_pat
     assert again.result.digest == made.result.digest
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_kowl_from_frames_to_measures_by_transform(finished: Callable[[str], Path], tmp_path: Path) -> None:
     """The tiny lists with frames: features are extracted, test clips transformed, and results told apart by transform."""
     rows = DatasetIndex.open(finished("kowl") / "dataset").table.select(["key", "label_recent_first"]).to_pylist()

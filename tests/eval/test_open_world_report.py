@@ -291,12 +291,14 @@ def test_strata_are_drawn_as_in_figure_12(tidy):
     assert strata_section(strata.to_arrow(), "Content", ["about"], {"area": "By size"}) is None
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_one_run_alone_makes_sections(tidy):
     frame = pl.DataFrame(pl.from_arrow(tidy)).filter((pl.col("predictor") == "near") & (pl.col("feedback") == 1))
     frame = frame.filter(pl.col("split").is_in(["train", "validate"]))
     assert len(open_world_sections(frame.to_arrow())) == 6
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_more_predictors_than_a_figure_has_curves_are_drawn_in_several(tidy):
     frame = pl.DataFrame(pl.from_arrow(tidy)).filter((pl.col("predictor") == "near") & (pl.col("feedback") == 1))
     many = pl.concat([frame.with_columns(predictor=pl.lit(f"p{number:02}")) for number in range(11)])

@@ -6,16 +6,17 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 from benchwright.pipelines.cli import main as cli
+
+from .forked import forked
 
 Cli = Callable[..., "Told"]
 
@@ -86,15 +87,19 @@ def copy(tiny: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tiny, tmp_path / "copy"))
 
 
-def kill_at_checkpoint(out: Path, *options: str) -> None:
-    """Start `benchwright train` in another process, and kill it by SIGKILL once a training has a checkpoint."""
-    code = "import sys; from benchwright.pipelines.cli import main; sys.exit(main.call(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, "train", str(out), *options]
-    started = subprocess.Popen(command, env={**os.environ, "PYTHONSAFEPATH": "1"}, start_new_session=True)
+def kill_when(ready: Callable[[], bool], process: BaseProcess) -> None:
+    """Kill a command that ``forked`` began, and what it began itself, by SIGKILL; it must be at work until then."""
     deadline = time.monotonic() + 120
-    while not list(out.glob("experiments/stages/*/.work/*/progress.json")):
-        assert started.poll() is None
+    while not ready():
+        assert process.is_alive()
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    os.killpg(started.pid, signal.SIGKILL)
-    started.wait()
+    assert process.pid is not None
+    os.killpg(process.pid, signal.SIGKILL)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+
+
+def kill_at_checkpoint(out: Path, *options: str) -> None:
+    """Begin `benchwright train` in another process, and kill it by SIGKILL once a training has a checkpoint."""
+    kill_when(lambda: any(out.glob("experiments/stages/*/.work/*/progress.json")), forked("train", out, *options))

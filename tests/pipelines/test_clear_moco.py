@@ -25,6 +25,8 @@ from tests.files import files_of
 
 from .conftest import Cli, kill_at_checkpoint
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 MOCO = (
     "pretraining.settings={backbone='small_cnn', width=4, dim=8, epochs=3, batch_size=32, queue=64, batch_norm_splits=4, "
     "view={side_px=16, blur_chance=0.0}}"

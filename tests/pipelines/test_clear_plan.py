@@ -21,6 +21,8 @@ from PIL import Image
 from tests.files import files_of
 from tests.pipelines.conftest import Cli
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 SMALL = ["source.count=300"]
 
 
@@ -196,8 +198,8 @@ def test_simulated_votes_are_those_of_a_fresh_folder(tmp_path: Path) -> None:
     fresh: dict[tuple[str, ...], dict[str, str]] = {}
     for number, change in enumerate([(), *changes]):
         if change not in fresh:
-            fresh[change] = simulate(tmp_path / f"fresh{number}", *change)
-        assert simulate(tmp_path / "run", *change) == fresh[change]
+            fresh[change] = simulate(tmp_path / f"fresh{number}", "source.count=100", *change)
+        assert simulate(tmp_path / "run", "source.count=100", *change) == fresh[change]
 
 
 def test_votes_belong_to_the_stage_before_them_and_not_to_one_of_earlier_settings(tmp_path: Path) -> None:

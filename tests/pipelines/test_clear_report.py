@@ -67,7 +67,7 @@ def headings(table: str) -> list[str]:
     return re.findall(r'<th scope="col"[^>]*>([^<]*)', table.partition("</thead>")[0])
 
 
-@pytest.mark.usefixtures("two_seeds")
+@pytest.mark.usefixtures("two_seeds", "blank_figures")
 def test_calendar_buckets_go_by_their_dates_everywhere(bw: Cli, photos: Path) -> None:
     page = page_of(bw, photos, "year", "--train")
     years = ["2009", "2010", "2012"]
@@ -92,6 +92,7 @@ def test_months_are_named_as_well(bw: Cli, photos: Path) -> None:
     assert headings(section(page, "Concepts"))[1:3] == ["2009-03", "2009-04"]
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_nobody_is_said_to_have_confirmed_what_nobody_has_seen(bw: Cli, photos: Path, copy: Path) -> None:
     page = page_of(bw, photos, "year")
     assert not re.search("confirm|annotat|worker", page.partition(">Tables of the paper</h2>")[0].lower())
@@ -100,6 +101,7 @@ def test_nobody_is_said_to_have_confirmed_what_nobody_has_seen(bw: Cli, photos: 
     assert "confirmed by annotators" in (copy / "report.html").read_text()
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_a_run_that_waits_says_for_what(bw: Cli, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert bw("run", "clear", "--config", "tiny", "--set", "qa.votes=imported", "--out", out, "--quiet").code == 0

@@ -30,6 +30,8 @@ from tests.files import files_of
 
 from .conftest import Cli
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 SEEDS = [f"iid_seed{seed}" for seed in range(5)]
 FEW = [
     "baselines.epochs=3",

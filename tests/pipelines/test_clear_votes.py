@@ -24,6 +24,8 @@ from PIL import Image
 
 from tests.pipelines.conftest import Cli
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 SALT = ["--salt", "simulated-0"]
 
 

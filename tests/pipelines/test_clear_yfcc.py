@@ -20,6 +20,8 @@ from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.pipelines import api
 from benchwright.pipelines.clear.qa_rounds import rounds
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 COUNT = 400
 COLUMNS = 23
 

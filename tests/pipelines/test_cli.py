@@ -25,6 +25,8 @@ from PIL import Image
 from tests.files import files_of, flip_bit
 from tests.pipelines.conftest import Cli
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 COMMANDS = [each.name or getattr(each.callback, "__name__", "") for each in cli.app.registered_commands]
 STAGES = [stage.name for stage in api.job("clear", config="tiny").flow("out").ordered()]
 

@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -80,12 +81,17 @@ def slow(folder: Path) -> list[str]:
     return ["run", str(folder / "slow.py"), "--workers", "2", "--out"]
 
 
+def paused(process: subprocess.Popen[str], out: Path) -> None:
+    while not (out / "stages/paused/part-00000.parquet").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
 def test_ctrl_c_in_the_middle_of_a_part(bw: Cli, slow: list[str], folder: Path, tmp_path: Path, scheduler: str) -> None:
     out = tmp_path / "out"
     process = begin(*slow, out, "--scheduler", scheduler)
-    while not (out / "stages/paused/part-00000.parquet").exists():  # from here on a worker is in a part that does not end
-        assert process.poll() is None
+    paused(process, out)  # from here on a worker is in a part that does not end
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=30)
     assert process.returncode == 130
@@ -118,8 +124,7 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_bytes(bw: Cli, tiny: Path, tm
 def test_two_runs_at_once_in_one_folder(bw: Cli, slow: list[str], folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     process = begin(*slow, out)
-    while not (out / "stages/paused/part-00000.parquet").exists():
-        assert process.poll() is None
+    paused(process, out)
     told = bw(*slow, out)
     assert told.code == 1
     assert told.err == f"benchwright: another run is in progress in {out}: wait for it to finish, or choose another --out\n"

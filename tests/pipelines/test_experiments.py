@@ -18,6 +18,8 @@ from tests.files import flip_bit
 
 from .conftest import Cli, kill_at_checkpoint
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 METHOD = """
     from benchwright.training.methods.finetune import present
     from benchwright.training.methods.method import Method

@@ -30,6 +30,8 @@ from tests.files import files_of
 from tests.pipelines.conftest import Cli
 from tests.pipelines.test_keys_cover_what_runs import Watch, missed
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 TOY = ("features.toy.encoder={kind='colours'}", "features.toy.stored=float16")
 SMALL = '{kind="network", model="resnet18", resize_px=32, side_px=32}'
 

@@ -17,6 +17,8 @@ from benchwright.pipelines.training_results import finished_trainings
 from .conftest import Cli, Told
 from .test_experiments import FAST, METHOD, digests
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 PAGE = (Path(__file__).resolve().parents[2] / "docs/extending.md").read_text("utf-8")
 EXAMPLES = dict(re.findall(r"```python title=\"(\w+)\.py\"\n(.*?)```", PAGE, re.DOTALL))
 METHODS, NAME = textwrap.dedent(METHOD), "of_one_name.py"

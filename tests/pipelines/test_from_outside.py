@@ -31,6 +31,8 @@ import pytest
 from tests.installed import Install
 from tests.pipelines.conftest import Cli
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 distributed = pytest.importorskip("distributed")
 
 OUTSIDE = Path(__file__).resolve().parents[1] / "fixtures/outside"

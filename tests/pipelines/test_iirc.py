@@ -534,6 +534,7 @@ def test_what_there_is_not_is_told_before_anything_is_trained(tiny: Path) -> Non
             iirc_runs.trainings(settings("tiny", override), str(tiny), **{"methods": [], "protocols": [], **options})
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_methods_learn_from_vectors_of_the_same_dataset(tiny: Path, tmp_path: Path) -> None:
     """Colours as vectors: the coloured classes can be told apart by them, and what is published stays the same."""
     chosen = ['vectors={kind="colours"}', "evaluation.settings.model={backbone='mlp', width=8}"]
@@ -558,6 +559,7 @@ def test_methods_learn_from_vectors_of_the_same_dataset(tiny: Path, tmp_path: Pa
         read_vectors(str(out), "0" * 64, keys)
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_joint_is_one_task_with_all_labels(tiny: Path, tmp_path: Path) -> None:
     overrides = ("evaluation.settings.schedule.epochs=1", "evaluation.information=complete")
     out = rerun(tiny, tmp_path / "run", *overrides)
@@ -592,6 +594,7 @@ def test_the_report_shows_baselines(trained: Path) -> None:
     assert of_tops[0, -1, 0] == line_of(trained, "er").values("pw_js", split="test", stratum="superclass")[0]
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_the_report_says_where_shares_come_to_nothing(tiny: Path) -> None:
     index = DatasetIndex.open(str(tiny / "dataset")).table
     told = "No in-task validation samples: task 0 of configuration 0"
@@ -643,6 +646,7 @@ def test_the_record_of_a_line_says_whether_its_settings_are_the_papers() -> None
     assert departure(line("joint"), "cifar100") == departure(line("er", "imagenet"), "imagenet_lite") == ""
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_curves_are_averaged_over_configurations(tiny: Path, tmp_path: Path) -> None:
     changed = ("evaluation.settings.schedule.epochs=1", "evaluation.configurations=[0, 1]", 'evaluation.roles=["test"]')
     out = rerun(tiny, tmp_path / "run", *changed)

@@ -14,6 +14,8 @@ from benchwright.datasets.kowl.example import write_example
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.pipelines import api
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 Cli = Callable[..., Any]
 """The fixture ``bw`` of ``conftest``."""
 

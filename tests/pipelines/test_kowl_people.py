@@ -25,6 +25,8 @@ from benchwright.training.predictors.ann import novel_rows
 from sklearn.metrics import accuracy_score, matthews_corrcoef
 from starlette.testclient import TestClient
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 Cli = Callable[..., Any]
 """The fixture ``bw`` of ``conftest``."""
 WORDS = ["--method", "ann", "--protocol", "people-0.1", "--quiet"]

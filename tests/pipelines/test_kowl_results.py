@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -31,7 +30,11 @@ from benchwright.pipelines.training_results import results
 
 from tests.files import copy_package
 
+from .conftest import kill_when
+from .forked import forked
 from .pages import faults
+
+pytestmark = pytest.mark.usefixtures("blank_figures")
 
 Cli = Callable[..., Any]
 """The fixture ``bw`` of ``conftest``."""
@@ -165,18 +168,9 @@ def test_a_killed_loop_goes_on_to_the_same_rows(tmp_path: Path, bw: Cli) -> None
     """kill -9 after the second increment; the same command again ends in the rows of a loop that was not killed."""
     out = tmp_path / "run"
     assert bw("run", "kowl", "--config", "tiny", "--set", ANN, "--set", THREE, "--out", out, "--quiet").code == 0
-    command = [sys.executable, "-c", "from benchwright.pipelines.cli.main import main; main()"]
-    command += ["train", str(out), "--method", "ann", "--protocol", "0.5"]
-    environment = {**os.environ, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
-    ) as killed_run:
-        assert killed_run.stderr is not None
-        for line in killed_run.stderr:
-            if b"increment 1 " in line:
-                break
-        killed_run.send_signal(signal.SIGKILL)
-    assert killed_run.returncode == -signal.SIGKILL
+    err = tmp_path / "err.txt"
+    process = forked("train", out, "--method", "ann", "--protocol", "0.5", err=err)
+    kill_when(lambda: err.exists() and "increment 1 " in err.read_text(), process)
     assert len(list(out.glob("experiments/stages/learned_*/*/*/progress.json"))) == 1
     assert not list(out.glob("experiments/stages/learned_*/artifact.json"))
     told = bw("train", out, "--method", "ann", "--protocol", "0.5")

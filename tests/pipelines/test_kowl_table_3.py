@@ -28,6 +28,8 @@ from benchwright.training.predictors.paper import paper_settings
 from benchwright.training.predictors.registry import PREDICTORS, new_predictor
 from sklearn import metrics
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 Cli = Callable[..., Any]
 """The fixture ``bw`` of ``conftest``."""
 ANN = {"hidden": 16, "epochs": 20}

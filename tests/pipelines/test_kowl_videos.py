@@ -30,6 +30,8 @@ from benchwright.pipelines.errors import WrongUse
 from benchwright.pipelines.kowl import pipeline as kowl
 from PIL import Image
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 Cli = Callable[..., Any]
 """The fixture ``bw`` of ``conftest``."""
 LABELS = {"2021": ["red", "green"], "2023": ["red", "green", "blue"]}

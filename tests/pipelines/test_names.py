@@ -23,6 +23,8 @@ from tests.files import files_of
 from tests.installed import Install
 from tests.pipelines.conftest import Cli
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 WORDS = (EXAMPLES / "words.py").read_text()
 TINY = ["clear", "--config", "tiny", "--set", "source.count=300"]

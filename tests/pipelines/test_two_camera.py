@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,12 +41,13 @@ from benchwright.training.two_camera.settings import hyper_of
 
 from tests.files import ROOT, module_of
 
+from .conftest import kill_at_checkpoint, kill_when
+from .forked import forked
 from .pages import faults
 
 SETTINGS = Path(two_camera.__file__).parents[1]
 QUICK = "{ epochs = 3, batch_size = 64, learning_rate = 1e-2, schedule = 'cosine', patience_epochs = 3 }"
 _NETWORK = "{ parameters = 200, preset = 'reilluminated', seeds = [0, 1], settings = { epochs = 5 } }"
-CLI = [sys.executable, "-m", "benchwright.pipelines.cli.main"]
 
 
 def settings(name: str, *overrides: str) -> TwoCameraConfig:
@@ -549,6 +547,7 @@ def report_of(c: TwoCameraConfig, out: Path) -> str:
     return Path(two_camera.BENCHMARK.report(c, str(out))).read_text("utf-8")
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_released_rows_of_re_illuminated_pictures_are_learned_from_and_stand_beside_table_3_if_they_are_stated_to_be_its(
     without_networks: tuple[TwoCameraConfig, Path],
 ) -> None:
@@ -582,6 +581,7 @@ def test_released_rows_of_re_illuminated_pictures_are_learned_from_and_stand_bes
             assert figures not in page
 
 
+@pytest.mark.usefixtures("blank_figures")
 @pytest.mark.parametrize("other", ["", "folds.seed=998", "evaluation.direction=2to1"])
 def test_published_figures_stand_beside_the_papers_data_and_settings_alone(
     other: str, drawn_release: Path, without_networks: tuple[TwoCameraConfig, Path], tmp_path: Path
@@ -596,6 +596,7 @@ def test_published_figures_stand_beside_the_papers_data_and_settings_alone(
     assert ("folds of this run are not the paper&#39;s" in page) == other.startswith("folds")
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_rows_that_a_run_has_not_are_told_with_the_reason(without_networks: tuple[TwoCameraConfig, Path]) -> None:
     page = report_of(*without_networks)
     missing = page[page.index("Rows of the paper&#39;s table that this run does not have") :].partition("</details>")[0]
@@ -630,6 +631,7 @@ def test_baselines_of_other_settings_than_ours_stand_beside_no_figure(changed: d
     assert why_not_the_papers(settings("two_camera/s20.toml", "source.root=x"), line, {}) == why
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_networks_of_other_settings_than_the_papers_stand_beside_no_figure(
     drawn_release: Path, without_networks: tuple[TwoCameraConfig, Path], tmp_path: Path
 ) -> None:
@@ -642,6 +644,7 @@ def test_networks_of_other_settings_than_the_papers_stand_beside_no_figure(
     assert "network-200" not in side_by_side
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_results_say_in_values_and_words_who_looked_at_the_test(shared_data: Path, tmp_path: Path) -> None:
     looks = "parameters = 200, preset = 'as_released', seeds = [0], settings = { epochs = 3, check_epochs = 1 }"
     wears = "parameters = 200, preset = 'decayed', seeds = [0], settings = { iterations = 2 }, lights_of_test = true"
@@ -720,6 +723,7 @@ def made_at(out: Path) -> dict[str, int]:
     return {path.parent.name: path.stat().st_mtime_ns for path in (out / "experiments/stages").glob("learned_*/artifact.json")}
 
 
+@pytest.mark.usefixtures("blank_figures")
 @pytest.mark.parametrize("scheduler", ["sync", "processes"])
 def test_estimators_and_metrics_of_ones_own_by_settings_and_by_name(scheduler: str, tmp_path: Path, bw) -> None:
     own, out = tmp_path / f"own_{scheduler}.py", tmp_path / "run"
@@ -806,6 +810,7 @@ def modules_of(learn: Step) -> Iterator[str]:
         yield from (module for module, names in found.definitions.items() if any(names))
 
 
+@pytest.mark.usefixtures("blank_figures")
 @pytest.mark.parametrize(
     "diverging", [[f"settings={QUICK.replace('1e-2', '1e30')}"], ["preset=decayed", "settings={ decay = 1e308 }"]]
 )
@@ -822,6 +827,7 @@ def test_a_loss_that_is_not_finite_is_a_reject_and_the_others_go_on(diverging: l
     assert Path(two_camera.BENCHMARK.report(c, str(tmp_path))).is_file()
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_an_estimator_that_cannot_be_fitted_is_skipped_with_its_reason(tmp_path: Path, bw) -> None:
     out, chosen = tmp_path / "run", '["linear_regression", "corrected_moments"]'
     small = ["source.pairs=20", f"evaluation.baselines={chosen}", "evaluation.networks={}"]
@@ -892,21 +898,7 @@ def test_a_run_that_is_killed_goes_on_to_the_same_digest(raw: Path, tmp_path: Pa
     words = ["run", "two_camera", "--config", "s20", "--set", f"source.root={raw}", "--set", "source.demosaic=bin2"]
     words += ["--set", "source.max_rejects=1", "--set", "source.estimate_from=3", "--set", "augmentation.count=3", "--out"]
     killed = tmp_path / "killed"
-    process = subprocess.Popen(
-        [*CLI, *words, str(killed)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=os.environ | {"PYTHONSAFEPATH": "1"},
-    )
-    photographed = killed / "stages" / "photographed"
-    until = time.monotonic() + 120
-    while time.monotonic() < until and not list(photographed.glob("part-*.parquet")) and process.poll() is None:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert list(photographed.glob("part-*.parquet")), "it was at work"
-    assert process.returncode == -signal.SIGKILL, "and was killed at it"
+    kill_when(lambda: any(killed.glob("stages/photographed/part-*.parquet")), forked(*words, killed))
     done = [bw(*words, out) for out in (killed, tmp_path / "whole")]
     assert [answer.code for answer in done] == [0, 0], done[0].err
     shown = [json.loads(bw("show", out, "--json").out)["digest"] for out in (killed, tmp_path / "whole")]
@@ -930,21 +922,7 @@ def test_a_kill_of_a_training_costs_what_its_checkpoint_says(method: str, tmp_pa
     for out in (killed, whole):
         assert bw("run", "two_camera", "--config", "tiny", *words, "--out", out, "-q").code == 0
     train = ["--method", method]
-    process = subprocess.Popen(
-        [*CLI, "train", str(killed), *train],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=os.environ | {"PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"},
-    )
-    until = time.monotonic() + 120
-    while not list(killed.glob("experiments/stages/learned_*/.work/*/progress.json")):
-        assert process.poll() is None
-        assert time.monotonic() < until
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert process.returncode == -signal.SIGKILL
+    kill_at_checkpoint(killed, *train)
     (state,) = killed.glob("experiments/stages/learned_*/.work/*/after-*")
     begun = state.stat().st_mtime_ns, dict(Checkpoint(state.parent).arrays())
     told = bw("train", killed, *train)

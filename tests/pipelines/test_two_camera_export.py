@@ -29,6 +29,8 @@ from tests.files import ROOT, module_of
 
 from .pages import faults
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 PAGE = (ROOT / "docs/tutorials/two_cameras.md").read_text("utf-8")
 QUICK = "{ epochs = 3, batch_size = 64, learning_rate = 1e-2, schedule = 'cosine', patience_epochs = 3 }"
 

@@ -46,6 +46,8 @@ from benchwright.training.baselines.vclimb import GROUPS
 
 from .pages import faults
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 SETTINGS = Path(vclimb.__file__).parent
 
 

@@ -18,14 +18,17 @@ from benchwright.pipelines.cli import main as cli
 
 from .conftest import Cli
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 SEALED = ("run.json", "artifact.json", "made.json", "code.json", "dataset.json", ".files.json")
 """Records: damage in one hides what it tells of other files."""
 
 
 @pytest.fixture(scope="module")
-def trained(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run with results of two seeds and a report. Only to be read."""
-    out = Path(shutil.copytree(tiny, tmp_path_factory.mktemp("trained") / "run"))
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of few pictures with results of two seeds and a report. Only to be read."""
+    out = tmp_path_factory.mktemp("trained") / "run"
+    assert cli.call(["run", "clear", "--config", "tiny", "--set", "source.count=300", "--out", str(out), "--quiet"]) == 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(baselines, "SEEDS", (0, 1))  # the records of each of five would be the same in kind
         assert cli.call(["train", str(out), "--method", "cumulative-finetune", "--protocol", "iid", "--quiet"]) == 0

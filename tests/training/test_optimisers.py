@@ -42,6 +42,8 @@ def test_torchs_compiler_is_not_loaded() -> None:
     code = (
         "import sys, torch\n"
         "from benchwright.training.core.schedule import Schedule\n"
+        "from benchwright.training.models.mlp import vector_net\n"
+        "vector_net(4, 8, torch.Generator())\n"
         "known = dict(epochs=1, batch_size=1, drop_last=False, clip_norm=None, mixed_precision=False, select='none',\n"
         "             eval_every=1, first_best='nothing', learning_rate=0.1, momentum=0.9, weight_decay=0.1)\n"
         "for name in ('sgd', 'adagrad', 'adam'):\n"

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from .classifier import Classifier
-from .linear import affine, init_network
+from .linear import affine, allocated, init_network
 
 
 def mlp(init: torch.Generator, *, sample: Sequence[int], hidden: int = 2048) -> Classifier:
@@ -37,4 +37,4 @@ def vector_net(inputs: int, width: int, init: torch.Generator) -> tuple[nn.Modul
     """
     with torch.device("meta"):
         network = nn.Sequential(nn.Linear(inputs, width, bias=False), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, width))
-    return init_network(network.to_empty(device="cpu"), init), width
+    return init_network(allocated(network), init), width

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ...curation.registry import checked
 from .classifier import Classifier
-from .linear import init_network
+from .linear import allocated, init_network
 from .mlp import vector_net
 from .resnet import RESNETS, resnet
 from .small_cnn import small_cnn
@@ -71,7 +71,7 @@ def reduced_resnet(
                 layers.append(_Block(before, after, 2 if stage and not block else 1, relu=not last))
                 before = after
         network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    return init_network(network.to_empty(device="cpu"), init, fan=fan), 4 * width
+    return init_network(allocated(network), init, fan=fan), 4 * width
 
 
 @checked

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .linear import init_network
+from .linear import allocated, init_network
 from .weights import load_file
 
 RESNETS = {"resnet18": 512, "resnet34": 512, "resnet50": 2048}
@@ -37,7 +37,7 @@ def resnet(name: str, init: torch.Generator, weights: Path | None) -> tuple[nn.M
         make: Callable[..., Any] = getattr(torchvision_resnet, name)
         network: nn.Module = make(weights=None)
     network.fc = nn.Identity()
-    network = init_network(network.to_empty(device="cpu"), init)
+    network = init_network(allocated(network), init)
     if weights is not None:
         load_file(network, weights, name, ("fc",))
     return network, RESNETS[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from .linear import init_network
+from .linear import allocated, init_network
 
 
 def small_cnn(width: int, init: torch.Generator, *, last_relu: bool = True) -> tuple[nn.Module, int]:
@@ -34,4 +34,4 @@ def small_cnn(width: int, init: torch.Generator, *, last_relu: bool = True) -> t
         if not last_relu:
             layers.pop()
         network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    return init_network(network.to_empty(device="cpu"), init), 4 * width
+    return init_network(allocated(network), init), 4 * width

@@ -23,7 +23,7 @@ from ...curation.registry import check_values
 from ..core.determinism import generator
 from ..core.schedule import Adam
 from ..models.classifier import dropped
-from ..models.linear import affine
+from ..models.linear import affine, allocated
 from .predictor import (
     UNKNOWN,
     UNLABELLED,
@@ -232,6 +232,6 @@ def novel_rows(rows: int, said: int, accuracy: float, mcc: float) -> int:
 
 
 def _layer(weight: NDArray[Any], bias: NDArray[Any]) -> nn.Linear:
-    layer = nn.Linear(weight.shape[1], weight.shape[0], device="meta").to_empty(device="cpu")
+    layer = allocated(nn.Linear(weight.shape[1], weight.shape[0], device="meta"))
     layer.load_state_dict({"weight": torch.from_numpy(weight), "bias": torch.from_numpy(bias)})
     return layer
