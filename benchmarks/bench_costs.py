@@ -6,7 +6,8 @@
     python benchmarks/bench_costs.py --quick                # small sizes: nearly all of it is start-up
 
 The benchmark's preset ``tiny`` from drawn data; KOWL's preset ``own`` on drawn lists. The second, smaller sample has a quarter
-of the size. Trainings of one method are estimated, too.
+of the size. Trainings of one method are estimated, too. An estimate is told how many rows the sources of the larger run
+yielded, and CLEAR's ``retrieved``, whose number of rows follows from settings: these numbers are not tested.
 """
 
 from __future__ import annotations

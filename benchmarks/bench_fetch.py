@@ -3,7 +3,8 @@
 The server runs in a process of its own, and each way of downloading in a fresh process, in turn, so that memory is its own.
 ``fetch_images`` also checks addresses, counts bytes as they arrive, and looks at what it got; the others do none of it. The
 server has a name, which is looked up and its address checked like any other; that it is this machine's is let pass at the end.
-The ratio is the rate against that of a bare aiohttp loop, the median over pairs that ran one after the other.
+The ratio is the rate against that of a bare aiohttp loop, the median over pairs that ran one after the other. What is without
+the start is the difference to a call with 64 images: img2dataset starts its processes in every call.
 
 img2dataset, which also writes shards, needs other versions of packages than we do, and runs where ``--img2dataset`` names the
 interpreter of an environment that has it (``python -m venv other && other/bin/pip install img2dataset "setuptools<81"``).
@@ -39,6 +40,8 @@ from typing import Any
 import numpy as np
 
 HOST, ADDRESS = "images.test", "127.0.0.1"
+FEW = 64
+"""Number of images of a call whose time is taken for that of its start."""
 
 
 def serve(port_to: Connection) -> None:
@@ -162,13 +165,16 @@ def measure(way: str, port: int, count: int, concurrency: int) -> None:
     socket.getaddrinfo = lambda host, *rest, **named: look_up(ADDRESS if host == HOST else host, *rest, **named)
     host = ADDRESS if way == "img2dataset" else HOST  # it looks names up in processes of its own
     urls = [f"http://{host}:{port}/{n}.jpg" for n in range(count)]
-    WAYS[way][1](urls[:64], concurrency)  # imports and first connections
-    before = _cpu_s()
-    started = time.perf_counter()
-    done = WAYS[way][1](urls, concurrency)
-    seconds = time.perf_counter() - started
+    WAYS[way][1](urls[:FEW], concurrency)  # imports and first connections
+    spent: list[tuple[float, float]] = []
+    for some in (urls[:FEW], urls):
+        before, started = _cpu_s(), time.perf_counter()
+        done = WAYS[way][1](some, concurrency)
+        spent.append((time.perf_counter() - started, _cpu_s() - before))
+    (few_seconds, few_cpu), (seconds, cpu) = spent
     peak_kib = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    print(json.dumps({"done": done, "seconds": seconds, "cpu": _cpu_s() - before, "peak_mib": peak_kib / 1024}))
+    more = {"more_seconds": seconds - few_seconds, "more_cpu": cpu - few_cpu}
+    print(json.dumps({"done": done, "seconds": seconds, "cpu": cpu, **more, "peak_mib": peak_kib / 1024}))
 
 
 def _cpu_s() -> float:
@@ -204,13 +210,16 @@ def main() -> None:
             found[way].append(json.loads(printed.splitlines()[-1]))
     server.terminate()
     print(f"{count:,} images of {size / 1000:.0f} kB, {options.concurrency} at a time, median of {repeats}")
-    print(f"{'':<22}{'images/s':>10}{'ratio':>8}{'CPU ms/image':>14}{'peak MiB':>10}{'done':>8}")
+    columns = f"{'images/s':>10}{'ratio':>8}{'CPU ms/image':>14}{'without start':>15}{'CPU':>7}{'peak MiB':>10}{'done':>8}"
+    print(f"{'':<22}{columns}")
     medians = {way: statistics.median(item["seconds"] for item in items) for way, items in found.items()}
     for way, items in found.items():
-        cpu = statistics.median(item["cpu"] for item in items) / count * 1000
+        cpu, more_s, more_cpu = (statistics.median(one[name] for one in items) for name in ("cpu", "more_seconds", "more_cpu"))
+        more = f"{(count - FEW) / more_s:>15,.0f}{1000 * more_cpu / (count - FEW):>7.2f}"
         peak, done = max(item["peak_mib"] for item in items), min(item["done"] for item in items)
         ratio = statistics.median(bare["seconds"] / item["seconds"] for bare, item in zip(found["aiohttp"], items, strict=True))
-        print(f"{way:<22}{count / medians[way]:>10,.0f}{ratio:>8.2f}{cpu:>14.2f}{peak:>10.0f}{done:>8,.0f}")
+        whole = f"{count / medians[way]:>10,.0f}{ratio:>8.2f}{1000 * cpu / count:>14.2f}"
+        print(f"{way:<22}{whole}{more}{peak:>10.0f}{done:>8,.0f}")
     print(f"ratio: rate against aiohttp's, median of {repeats} pairs; load of the machine {os.getloadavg()[0]:.1f}")
 
 

@@ -4,13 +4,15 @@ The videos are made here of FFmpeg's test pictures with noise: clips of 10 to 30
 VP9 and AV1, with a key frame every 250 or every 12 frames; and a film of 10 minutes of each, as an untrimmed video is. Every
 contender decodes the frames that vCLIMB's rule chooses, scales them to a short side of 224 pixels and gives RGB; that they are
 the frames asked for is checked against a full decode. All run on one thread; the ratio is the median over rounds of the ratio
-inside a round, contender after contender on the same clip, by processor time (of children too) and by the wall clock.
+inside a round, contender after contender on the same clip, by processor time (of children too) and by the wall clock. ``ours``
+is the decoder in this process, as the others are; what the step of a pipeline takes on the same videos, to JPEGs and in a child
+process, is told after it.
 
     python benchmarks/bench_frames.py [--quick] [--rounds 3] [--kinds h264 hevc vp9 av1 film] [--peers PyAV torchcodec]
         [--folder CLIPS] [--clips 10000]
 
 torchcodec, decord and OpenCV are measured where they are installed: pip install torchcodec==0.13.0 decord
-opencv-python-headless.
+opencv-python-headless. torchcodec is measured twice: frames are scaled by torch, or by its own decoder.
 """
 
 from __future__ import annotations
@@ -23,13 +25,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import av
 import ffmpeg
 import numpy as np
+import psutil
+from benchwright.curation.encoders.torchvision_compat import ensure_torchvision
 from benchwright.curation.video.decoders import ffmpeg_binary, pyav_frames
 from benchwright.curation.video.frame_plans import FramePlan, choose_frames, uniform_frames
 from benchwright.curation.video.frames import Clip, sample_frames
@@ -123,6 +127,17 @@ def by_torchcodec(path: Path, frames: int) -> list[np.ndarray]:
     return list(interpolate(batch, size, mode="bilinear", antialias=True).permute(0, 2, 3, 1).numpy())
 
 
+def by_torchcodec_that_scales(path: Path, frames: int) -> list[np.ndarray]:
+    from torchcodec.decoders import VideoDecoder
+    from torchcodec.transforms import Resize
+
+    with av.open(str(path)) as container:
+        context = container.streams.video[0].codec_context
+        size = scaled_size(context.width, context.height, SIDE_PX)[::-1]
+    decoder = VideoDecoder(str(path), num_ffmpeg_threads=1, seek_mode="exact", transforms=[Resize(size)])
+    return list(decoder.get_frames_at(uniform_frames(frames, 8).tolist()).data.permute(0, 2, 3, 1).numpy())
+
+
 def by_decord(path: Path, frames: int) -> list[np.ndarray]:
     from decord import VideoReader, cpu
 
@@ -171,7 +186,9 @@ def contenders(peers: list[str]) -> dict[str, Contender]:
         import torchcodec.decoders
 
         torch.set_num_threads(1)
+        ensure_torchvision()  # which torchcodec imports to scale
         found[f"torchcodec {torchcodec.__version__}, exact"] = by_torchcodec
+        found[f"torchcodec {torchcodec.__version__}, it scales"] = by_torchcodec_that_scales
     except (ImportError, OSError, RuntimeError) as error:
         print(f"torchcodec is left out: {str(error).splitlines()[0]}")
     try:
@@ -191,8 +208,10 @@ def contenders(peers: list[str]) -> dict[str, Contender]:
 
 
 def processor_s() -> float:
-    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+    """CPU seconds of this process and its children, of those that are alive too."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    alive = [child.cpu_times() for child in psutil.Process().children()]
+    return sum(each.ru_utime + each.ru_stime for each in used) + sum(each.user + each.system for each in alive)
 
 
 def full_decode(path: Path) -> np.ndarray:
@@ -231,7 +250,7 @@ def check(paths: list[Path], names: dict[str, Contender]) -> tuple[dict[Path, in
     return counts, able
 
 
-def compare(title: str, counts: dict[Path, int], names: dict[str, Contender], rounds: int) -> None:
+def compare(title: str, counts: dict[Path, int], names: Mapping[str, Callable[[Path, int], object]], rounds: int) -> None:
     used: dict[str, list[float]] = {name: [] for name in names}
     took: dict[str, list[float]] = {name: [] for name in names}
     for number in range(rounds):
@@ -329,6 +348,9 @@ def main() -> None:
             print(f"\n{title}: {len(paths)} videos")
             counts, able = check(paths, names)
             compare("8 frames of a video", counts, able, rounds)
+            as_step(str(paths[0]))  # which starts the child process
+            step = {"ours": ours, "ours, as a pipeline's step": lambda path, _: as_step(str(path))}
+            compare("8 frames of a video, and the step that also makes JPEGs", counts, step, rounds)
         if short:
             two_processes(short, rounds)
             memory(short, 2 * len(short))

@@ -130,7 +130,11 @@ def load_made(store: Store, stage: str) -> dict[str, Any]:
     """
     name = posixpath.join(folder(stage), "made.json")
     made = read_sealed(store, name) if store.exists(name) else {}
-    if made and (fault := _fault(made, {**_MADE, "cost": _COST} if "cost" in made else _MADE)):
+    shape = _MADE
+    if "cost" in made:
+        there = made["cost"] if isinstance(made["cost"], dict) else ()
+        shape = {**_MADE, "cost": {**_COST, **{field: each for field, each in _COST_MAY_HAVE.items() if field in there}}}
+    if made and (fault := _fault(made, shape)):
         raise StoreError(f"{store.url}: {name} does not say how a stage was computed: {fault}")
     return made
 
@@ -260,6 +264,7 @@ _COST: Any = {
     **dict.fromkeys(("rows", "tasks", "retries", "peak_bytes"), int),
     **dict.fromkeys(("cpu_seconds", "start_seconds", "start_cpu_seconds"), float),
 }
+_COST_MAY_HAVE: Any = dict.fromkeys(("busy_seconds", "start_busy_seconds"), float)
 _RUN: Any = {
     **dict.fromkeys(("pipeline", "result", "published"), str),
     "config": {str: None},

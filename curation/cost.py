@@ -5,6 +5,8 @@ These figures are only in ``made.json``, the one file that differs between equal
 
 from __future__ import annotations
 
+import bisect
+import collections
 import contextlib
 import dataclasses
 import os
@@ -30,6 +32,7 @@ class Use:
 
     Attributes:
         process: host name and process ID.
+        started: ``time.perf_counter`` of the process when the task began.
         seconds: wall-clock time of the task.
         begin: CPU seconds of the process when the task began, including children that have ended.
         end: CPU seconds of the process when the task ended.
@@ -38,6 +41,7 @@ class Use:
     """
 
     process: tuple[str, int]
+    started: float
     seconds: float
     begin: float
     end: float
@@ -46,7 +50,7 @@ class Use:
     @classmethod
     def since(cls, started: float, begin: float, peak: int = 0) -> Use:
         """What this process used since ``started`` (``time.perf_counter``), when it had used ``begin`` CPU seconds."""
-        return cls(_this_process(), time.perf_counter() - started, begin, cpu_seconds(), peak)
+        return cls(_this_process(), started, time.perf_counter() - started, begin, cpu_seconds(), peak)
 
 
 def _this_process() -> tuple[str, int]:
@@ -84,6 +88,23 @@ def peak_bytes_of_all() -> int:
     return max(_peak_before, peak_bytes())
 
 
+class _Covered:
+    """Total length of intervals, in which overlaps are counted once."""
+
+    def __init__(self) -> None:
+        self.length = 0.0
+        self._apart: list[tuple[float, float]] = []  # sorted, without overlaps
+
+    def add(self, begin: float, end: float) -> None:
+        first = last = bisect.bisect_left(self._apart, begin, key=lambda each: each[1])
+        while last < len(self._apart) and self._apart[last][0] <= end:
+            last += 1
+        joined = self._apart[first:last]
+        whole = min([begin, *(each[0] for each in joined)]), max([end, *(each[1] for each in joined)])
+        self._apart[first:last] = [whole]
+        self.length += whole[1] - whole[0] - sum(each[1] - each[0] for each in joined)
+
+
 class Meter:
     """Adds up, in the process of the run, the cost of the tasks of one stage in this and in other processes.
 
@@ -95,20 +116,20 @@ class Meter:
         restart_peak()
         self._alone, self._began, self._cpu_began = alone, time.perf_counter(), cpu_seconds()
         self._first = self._ended = self._began
-        self._of_tasks, self._peak = 0.0, 0
-        self._last: dict[tuple[str, int], float] = {}
-        self._marks: list[tuple[int, float, float]] = []
+        self._peak = 0
+        self._cpu = collections.defaultdict[tuple[str, int], _Covered](_Covered)
+        self._busy = collections.defaultdict[tuple[str, int], _Covered](_Covered)
+        self._marks: list[tuple[int, float, float, float]] = []
         self.retries = 0
 
     def add(self, use: Use) -> None:
-        """Add a task that has just ended. CPU time of concurrent tasks in the same process is counted once."""
+        """Add a task that has just ended. The time of concurrent tasks in the same process is counted once."""
         self._ended = time.perf_counter()
         began = self._ended - use.seconds
-        self._first = min(self._first, began) if self._last else began
-        last = self._last.get(use.process, 0.0)
+        self._first = min(self._first, began) if self._busy else began
+        self._busy[use.process].add(use.started, use.started + use.seconds)
         if not self._alone or use.process != _this_process():
-            self._of_tasks += max(0.0, use.end - max(use.begin, last))
-        self._last[use.process] = max(last, use.end)
+            self._cpu[use.process].add(use.begin, use.end)
         self._peak = max(self._peak, use.peak_bytes)
 
     @property
@@ -121,33 +142,37 @@ class Meter:
         before = self._marks[-1][0] if self._marks else 0
         self._marks.append((before + rows, *self._spent()))
 
-    def _spent(self) -> tuple[float, float]:
-        return self.seconds, self._of_tasks + (cpu_seconds() - self._cpu_began if self._alone else 0.0)
+    def _spent(self) -> tuple[float, float, float]:
+        cpu, busy = (sum(each.length for each in times.values()) for times in (self._cpu, self._busy))
+        return self.seconds, cpu + (cpu_seconds() - self._cpu_began if self._alone else 0.0), busy
 
     def cost(self) -> dict[str, Any]:
         """The cost record of a stage that has just been made.
 
         ``rows`` and ``tasks`` count only what was made now, not what an interrupted run left; ``retries`` counts how often a
-        cluster lost a worker while it made a part, or retried a part after a failure of a machine; ``start_seconds`` and
-        ``start_cpu_seconds`` are the share of the time that does not grow with the rows, 0 if there are too few tasks to tell.
-        The stage maker adds ``gpu``: whether the stage was made on GPUs.
+        cluster lost a worker while it made a part, or retried a part after a failure of a machine; ``busy_seconds`` is the
+        wall-clock time of all tasks, added up over the processes that made them; ``start_seconds``, ``start_cpu_seconds`` and
+        ``start_busy_seconds`` are the share of the time that does not grow with the rows, 0 if there are too few tasks to
+        tell. The stage maker adds ``gpu``: whether the stage was made on GPUs.
         """
-        seconds, cpu = self._spent()
+        seconds, cpu, busy = self._spent()
         rows = self._marks[-1][0] if self._marks else 0
-        start = (0.0, 0.0)
+        start = (0.0, 0.0, 0.0)
         if len(self._marks) >= _FEWEST_TASKS:
             before, *then = self._marks[len(self._marks) // 2 - 1]
             if rows > before:
                 again = rows / (rows - before)
-                start = tuple(max(0.0, at - (at - half) * again) for at, half in zip((seconds, cpu), then, strict=True))
+                start = tuple(max(0.0, at - (at - half) * again) for at, half in zip((seconds, cpu, busy), then, strict=True))
         return {
             "rows": rows,
             "tasks": len(self._marks),
             "retries": self.retries,
             "cpu_seconds": round(cpu, 3),
+            "busy_seconds": round(busy, 3),
             "peak_bytes": max(self._peak, peak_bytes()),
             "start_seconds": round(start[0], 3),
             "start_cpu_seconds": round(start[1], 3),
+            "start_busy_seconds": round(start[2], 3),
         }
 
 
@@ -161,7 +186,8 @@ class CostEstimate:
         rows: number of output rows.
         seconds: wall-clock time on the machine of the sample, with the same number of workers.
         cpu_seconds: CPU time of all processes.
-        gpu_seconds: ``seconds`` if the stage is made on GPUs, otherwise 0.
+        gpu_seconds: time in which processes make parts of the stage, added up over the processes, if it is made on GPUs,
+            otherwise 0. If the record of the sample does not have it, ``seconds``.
         bytes: size of the stage's files.
         peak_bytes: peak memory of a process in the sample; for a stage that takes all rows at once it may grow.
         sample_rows: number of input rows in the sample.
@@ -227,10 +253,11 @@ def cost_estimates(
         factor = rows_in / max(1, sample_in)
         whole = sample_in / cost["rows"] if cost["rows"] else 1.0  # above 1 if an interrupted run had made some of the rows
         starts = _starts(made[stage.name], sample_in, (smaller or {}).get(stage.name))
-        spent = made[stage.name]["seconds"], cost["cpu_seconds"]
-        known = starts or (cost["start_seconds"], cost["start_cpu_seconds"])
-        seconds, cpu = (
-            start + factor * whole * max(0.0, all_of_it - start) for all_of_it, start in zip(spent, known, strict=True)
+        start = cost["start_seconds"]
+        known = starts or (start, cost["start_cpu_seconds"], cost.get("start_busy_seconds", start))
+        seconds, cpu, busy = (
+            start + factor * whole * max(0.0, all_of_it - start)
+            for all_of_it, start in zip(_spent(made[stage.name]), known, strict=True)
         )
         found.append(
             CostEstimate(
@@ -239,7 +266,7 @@ def cost_estimates(
                 rows=round(rows_out),
                 seconds=seconds,
                 cpu_seconds=cpu,
-                gpu_seconds=seconds if needs_gpu(stage) else 0.0,
+                gpu_seconds=busy if needs_gpu(stage) else 0.0,
                 bytes=round(_bytes(artifact, rows_in, rows_out)),
                 peak_bytes=cost["peak_bytes"],
                 sample_rows=sample_in,
@@ -249,17 +276,28 @@ def cost_estimates(
     return found
 
 
-def _starts(made: Mapping[str, Any], rows: int, smaller: tuple[int, Mapping[str, Any]] | None) -> tuple[float, float] | None:
-    """Seconds and CPU seconds of a stage that do not grow with its rows, from two samples; None if these do not suffice."""
+def busy_seconds(made: Mapping[str, Any]) -> float:
+    """``busy_seconds`` in the cost of a ``made.json``, see ``Meter.cost``; the stage's seconds if an older record lacks it."""
+    return made["cost"].get("busy_seconds", made["seconds"])
+
+
+def _spent(made: Mapping[str, Any]) -> tuple[float, float, float]:
+    return made["seconds"], made["cost"]["cpu_seconds"], busy_seconds(made)
+
+
+def _starts(
+    made: Mapping[str, Any], rows: int, smaller: tuple[int, Mapping[str, Any]] | None
+) -> tuple[float, float, float] | None:
+    """The share of a stage's ``_spent`` that does not grow with its rows, from two samples; None if these do not suffice."""
     if smaller is None or not (cost := smaller[1].get("cost")):
         return None
     fewer = smaller[0]
     # A stage that takes all rows at once counts 0 rows; part of another stage may have been made by an interrupted run.
     if not 0 < fewer < rows or made["cost"]["rows"] not in (0, rows) or cost["rows"] not in (0, fewer):
         return None
-    pairs = (made["seconds"], smaller[1]["seconds"]), (made["cost"]["cpu_seconds"], cost["cpu_seconds"])
-    first, second = (start_of(more, less, rows=rows, fewer=fewer) for more, less in pairs)
-    return first, second
+    pairs = zip(_spent(made), _spent(smaller[1]), strict=True)
+    seconds, cpu, busy = (start_of(more, less, rows=rows, fewer=fewer) for more, less in pairs)
+    return seconds, cpu, busy
 
 
 def start_of(more: float, less: float, *, rows: int, fewer: int) -> float:

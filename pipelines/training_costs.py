@@ -6,7 +6,7 @@ import dataclasses
 import posixpath
 
 from ..curation.artifact import load_made
-from ..curation.cost import CostEstimate, start_of
+from ..curation.cost import CostEstimate, busy_seconds, start_of
 from ..curation.store import Store
 from .training_results import FOLDER, dataset_digest, finished_trainings
 
@@ -27,14 +27,13 @@ def training_costs(out: str, samples: int) -> dict[str, CostEstimate]:
                 continue
             # The parts that an interrupted run left are reused: extrapolate from the measured parts.
             whole = artifact.rows_in / cost["rows"] if cost["rows"] else 1.0
-            seconds = made["seconds"] * whole
             before = found.get(name) or CostEstimate(name, samples, 0, 0.0, 0.0, 0.0, 0, 0, samples, True)
             found[name] = dataclasses.replace(
                 before,
                 rows=before.rows + (artifact.rows if artifact is one.learned else 0),
-                seconds=before.seconds + seconds,
+                seconds=before.seconds + made["seconds"] * whole,
                 cpu_seconds=before.cpu_seconds + cost["cpu_seconds"] * whole,
-                gpu_seconds=before.gpu_seconds + (seconds if cost.get("gpu") else 0.0),
+                gpu_seconds=before.gpu_seconds + (busy_seconds(made) * whole if cost.get("gpu") else 0.0),
                 bytes=before.bytes + sum(file["size"] for file in artifact.files().values()),
                 peak_bytes=max(before.peak_bytes, cost["peak_bytes"]),
             )
@@ -61,11 +60,10 @@ def training_estimates(out: str, samples: int, *, of: int, smaller: str = "", fe
     factor, found = samples / max(1, of), list[CostEstimate]()
     for name, each in training_costs(out, of).items():
         other = less.get(name)
-        pairs = [(each.seconds, other.seconds), (each.cpu_seconds, other.cpu_seconds)] if other else []
-        starts = [start_of(more, few, rows=of, fewer=fewer) for more, few in pairs] or [0.0, 0.0]
-        seconds, cpu = (
-            start + factor * max(0.0, spent - start)
-            for start, spent in zip(starts, (each.seconds, each.cpu_seconds), strict=True)
+        pairs = zip(_times(each), _times(other), strict=True) if other else []
+        starts = [start_of(more, few, rows=of, fewer=fewer) for more, few in pairs] or [0.0, 0.0, 0.0]
+        seconds, cpu, gpu = (
+            start + factor * max(0.0, spent - start) for start, spent in zip(starts, _times(each), strict=True)
         )
         found.append(
             dataclasses.replace(
@@ -73,9 +71,13 @@ def training_estimates(out: str, samples: int, *, of: int, smaller: str = "", fe
                 rows_in=samples,
                 seconds=seconds,
                 cpu_seconds=cpu,
-                gpu_seconds=seconds * each.gpu_seconds / each.seconds if each.seconds else 0.0,
+                gpu_seconds=gpu,
                 bytes=round(factor * each.bytes),
                 rough=other is None,
             )
         )
     return found
+
+
+def _times(each: CostEstimate) -> tuple[float, float, float]:
+    return each.seconds, each.cpu_seconds, each.gpu_seconds

@@ -167,8 +167,8 @@ def plan(
     Examples:
       benchwright plan clear --config tiny --out out
       benchwright plan clear --config tiny --out out --set choice.per_class=10
-      benchwright plan clear --config tiny --out out --estimate listed=100e6 --estimate chosen=33e3
-      benchwright plan clear --config tiny --out out --estimate listed=100e6 --smaller smaller
+      benchwright plan clear --config tiny --out out --estimate listed=1e8 --estimate retrieved=66e3 --estimate chosen=33e3
+      benchwright plan skeleton --config tiny --out out --estimate listed=56880 --smaller smaller
     """
     from .. import api
     from .text import estimate_lines

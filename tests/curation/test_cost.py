@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 from benchwright.curation.artifact import load_made
 from benchwright.curation.cost import Meter, Use, cost_estimates, peak_bytes_of_all
 from benchwright.curation.flow import Flow, PlanError, source, step
-from benchwright.curation.keys import where
+from benchwright.curation.keys import how, where
 from benchwright.curation.run import Progress, run, status
 from benchwright.curation.store import Store
 from benchwright.pipelines.cli.progress import progress_line
@@ -59,6 +60,10 @@ def test_cpu_seconds_are_those_of_the_workers(numbers: Path, tmp_path: Path, sch
     assert (cost["rows"], cost["tasks"], cost["retries"]) == (30, 6, 0)
     assert cost["peak_bytes"] > 10 << 20
     assert 0 <= cost["start_cpu_seconds"] <= cost["cpu_seconds"]
+    assert cost["busy_seconds"] >= 30 * SPIN * (
+        1 if scheduler == "processes" else 0.5
+    )  # two threads of a process are busy once
+    assert 0 <= cost["start_busy_seconds"] <= cost["busy_seconds"]
 
 
 def hold(row: steps.Number) -> steps.Number:
@@ -105,14 +110,26 @@ def test_retries_are_told_when_a_stage_has_ended() -> None:
     assert progress_line(dataclasses.replace(progress, cost=cost | {"retries": 1})) == told[:-9] + "1 retry"
 
 
-def test_tasks_side_by_side_in_one_process_are_counted_once() -> None:
-    meter = Meter()
-    for begin, end in ((0.0, 4.0), (1.0, 5.0), (5.0, 6.0)):
-        meter.add(Use(("elsewhere", 1), end - begin, begin, end, 7 << 40))
-    meter.add(Use(("elsewhere", 2), 3.0, 100.0, 103.0, 8 << 40))
-    cost = meter.cost()
-    assert cost["cpu_seconds"] == pytest.approx(9, abs=0.5)
-    assert cost["peak_bytes"] == 8 << 40
+def test_tasks_side_by_side_in_one_process_are_counted_once_in_any_order() -> None:
+    uses = [
+        Use(("elsewhere", 1), 50 + 2 * begin, 2 * (end - begin), begin, end, 7 << 40)
+        for begin, end in ((0.0, 4.0), (1.0, 5.0), (5.0, 6.0), (7.0, 10.0))
+    ]
+    uses.append(Use(("elsewhere", 2), 50.0, 7.0, 100.0, 103.0, 8 << 40))
+    for ordered in itertools.permutations(uses):
+        meter = Meter(alone=False)
+        for use in ordered:
+            meter.add(use)
+        cost = meter.cost()
+        assert (cost["cpu_seconds"], cost["busy_seconds"]) == (9 + 3, 2 * 9 + 7)
+        assert cost["peak_bytes"] == 8 << 40
+
+
+def test_a_short_task_within_a_long_one_that_ends_later_counts_once() -> None:
+    meter = Meter(alone=False)
+    for begin, end in ((1.0, 5.0), (0.0, 10.0)):
+        meter.add(Use(("elsewhere", 1), begin, end - begin, begin, end, 0))
+    assert (meter.cost()["cpu_seconds"], meter.cost()["busy_seconds"]) == (10, 10)
 
 
 def spun(*, seconds: float) -> Iterator[steps.Number]:
@@ -189,6 +206,32 @@ def test_two_samples_tell_the_start_of_a_stage_of_one_part(numbers: Path, tmp_pa
     for bad in ((30, record(30, 6.0, 4.0)), (10, record(4, 6.0, 4.0)), (10, {"seconds": 6.0})):
         _, spun = cost_estimates(sample, made, {"listed": 300}, {"spun": bad})  # as many rows, resumed, or without a record
         assert (spun.seconds, spun.cpu_seconds, spun.rough) == (100.0, 80.0, True)
+
+
+def on_gpu(row: steps.Number, *, device: str) -> steps.Number:
+    """Nothing, on a GPU."""
+    return row
+
+
+cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["on_gpu"]))
+
+
+def test_gpu_time_is_that_of_all_workers(numbers: Path, tmp_path: Path) -> None:
+    todo = source("listed", step(steps.read_numbers, path=where(numbers))).each("coded", step(on_gpu, device=how("cuda")))
+    run(todo, str(tmp_path / "out"), scheduler="sync")
+    sample = status(todo, str(tmp_path / "out"))
+    # Four workers that wait 5 s, load for 1 s each, and work for 4 s each.
+    cost = {"rows": 30, "tasks": 8, "retries": 0, "cpu_seconds": 20.0, "peak_bytes": 5}
+    old: dict[str, Any] = {"seconds": 10.0, "cost": {**cost, "start_seconds": 6.0, "start_cpu_seconds": 4.0}}
+    new: dict[str, Any] = {"seconds": 10.0, "cost": {**old["cost"], "busy_seconds": 20.0, "start_busy_seconds": 4.0}}
+    listed, rows = {"seconds": 1.0, "cost": {**old["cost"], "busy_seconds": 1.0}}, {"listed": 300}
+    of_source, coded = cost_estimates(sample, {"listed": listed, "coded": new}, rows)
+    assert (of_source.gpu_seconds, coded.seconds, coded.gpu_seconds) == (0.0, 6.0 + 10 * 4.0, 4.0 + 10 * 16.0)
+    _, coded = cost_estimates(sample, {"listed": listed, "coded": old}, rows)
+    assert coded.gpu_seconds == coded.seconds == 46.0
+    smaller = {"coded": (10, {"seconds": 8.0, "cost": {**new["cost"], "rows": 10, "busy_seconds": 10.0}})}
+    _, coded = cost_estimates(sample, {"listed": listed, "coded": new}, rows, smaller)
+    assert coded.gpu_seconds == 5.0 + 10 * 15.0
 
 
 def test_an_estimate_without_a_sample_says_what_it_needs(numbers: Path, tmp_path: Path) -> None:

@@ -27,7 +27,13 @@ RECORDS = {
         ("stage", "checked"),
         ("more", 1),
     ],
-    "stages/listed/made.json": [("seconds", "long"), ("versions", []), ("cost", []), ("cost.tasks", -1)],
+    "stages/listed/made.json": [
+        ("seconds", "long"),
+        ("versions", []),
+        ("cost", []),
+        ("cost.tasks", -1),
+        ("cost.busy_seconds", "long"),
+    ],
 }
 
 

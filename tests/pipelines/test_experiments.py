@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from benchwright.curation.records import json_text, sealed, unsealed
 from benchwright.curation.store import StoreError
 from benchwright.pipelines import api, training_costs, training_results
 from benchwright.pipelines.experiments import Diverged
@@ -97,6 +98,26 @@ def test_an_estimate_counts_the_trainings_of_the_sample(bw: Cli, out: Path) -> N
     )
     lines = {line.split("  ")[0]: line.split() for line in told.out.splitlines()}
     assert lines["iid nap-finetune"][2] == "2,100"
+
+
+def test_the_gpu_time_of_trainings_is_that_of_all_workers(bw: Cli, out: Path) -> None:
+    made(bw, out)
+    assert bw("train", out, "--method", "nap-finetune", "--protocol", "iid", "-q").code == 0
+    for path in (out / "experiments/stages").glob("*/made.json"):
+        record = unsealed(path.read_bytes())
+        record["cost"] |= {"gpu": True, "busy_seconds": 4 * record["seconds"]}
+        path.write_bytes(json_text(sealed(record)))
+    cost = training_costs.training_costs(str(out), 210)["iid nap-finetune"]
+    assert cost.gpu_seconds == pytest.approx(4 * cost.seconds)
+    (ten,) = training_costs.training_estimates(str(out), 2100, of=210)
+    assert ten.gpu_seconds == pytest.approx(40 * cost.seconds)
+    less = Path(shutil.copytree(out, out.parent / "less"))
+    for path in (less / "experiments/stages").glob("*/made.json"):
+        record = unsealed(path.read_bytes())
+        record["cost"]["busy_seconds"] /= 2
+        path.write_bytes(json_text(sealed(record)))
+    (ten,) = training_costs.training_estimates(str(out), 2100, of=210, smaller=str(less), fewer=70)
+    assert ten.gpu_seconds == pytest.approx((1 + 10 * 3) * cost.seconds)  # a quarter of 4 does not grow
 
 
 def test_the_table_of_results_is_a_file_for_any_program(bw: Cli, out: Path) -> None:
