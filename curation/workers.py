@@ -330,15 +330,10 @@ def _tell_losses(jobs: Sequence[StageJob], times: Mapping[int, int], told: dict[
     told.update(fresh)
     if fresh:
         number = max(fresh, key=lambda n: (fresh[n], -n))
-        lost, task = fresh[number], jobs[number].task
-        _LOGGER.warning(
-            "stage %r, part %d: %d %s lost that had this part, probably for lack of memory: give each worker more "
-            "(--memory-limit of dask worker, memory_gib of benchwright cluster), or fewer threads",
-            task.stage.name,
-            task.number,
-            lost,
-            "worker was" if lost == 1 else "workers were",
-        )
+        place = f"stage {jobs[number].task.stage.name!r}, part {jobs[number].task.number}"
+        remedy = "give each worker more (--memory-limit of dask worker, memory_gib of benchwright cluster), or fewer threads"
+        why = f"workers lost that had this part: {fresh[number]}, probably for lack of memory"
+        _LOGGER.warning("%s: %s: %s", place, why, remedy)
 
 
 def _connected(address: str) -> Any:
