@@ -296,14 +296,16 @@ def test_a_run_without_workers_says_so_and_goes_on_when_one_comes(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(workers, "_NO_WORKER", 1.0)
+    monkeypatch.setattr(workers, "_NO_WORKER", 4.0)  # an adaptive cluster has none at first
     caplog.set_level(logging.WARNING, "benchwright")
     with distributed.LocalCluster(
         n_workers=0, threads_per_worker=1, processes=False, protocol="tcp://", host="127.0.0.1", dashboard_address=None
     ) as cluster:
-        on_warning(lambda: cluster.scale(1))
+        on_warning(lambda: (waited.append(time.monotonic() - begun), cluster.scale(1)))
         address = cluster.scheduler_address
+        waited, begun = list[float](), time.monotonic()
         assert run(numbers_flow(numbers), str(tmp_path / "out"), scheduler=address).result.rows == 41
+    assert waited[0] >= 4.0
     told = [record.getMessage() for record in caplog.records if record.name == "benchwright"]
     assert told == [f"no worker is connected to {address}: the run waits until one is"]
 
