@@ -5,6 +5,7 @@ Workers in other processes return small records, never rows.
 
 from __future__ import annotations
 
+import bisect
 import collections
 import contextlib
 import functools
@@ -41,6 +42,12 @@ _LOGGER = logging.getLogger("benchwright")
 
 _SILENCE = 2.0
 """Seconds without a finished part after which to check whether any worker is available."""
+
+_NO_WORKER = 10.0
+"""Seconds without a finished part until no worker being connected is told: an adaptive cluster takes some to start one."""
+
+_TELL_AT = (1, 3, 10, 30, 100, 300, 1000)
+"""Numbers of workers lost at one part at which to warn."""
 
 _ANSWER = 5.0
 """Timeout in seconds for an answer of the scheduler of a cluster."""
@@ -209,11 +216,11 @@ class Workers:
         """The scheduler's information on each worker, by address."""
         return self._client.scheduler_info(n_workers=-1)["workers"]
 
-    def _idle(self, stages: Iterable[Stage]) -> str:
-        """Why no worker can make parts of these stages; "" if one may be doing so."""
+    def _idle(self, stages: Iterable[Stage], waited: float) -> str:
+        """Why no worker can make parts of these stages; "" if one may be doing so, or may be starting."""
         workers = self._workers().values()
         if not workers:
-            return f"no worker is connected to {self._scheduler}: the run waits until one is"
+            return "" if waited < _NO_WORKER else f"no worker is connected to {self._scheduler}: the run waits until one is"
         if all(worker["status"] == "paused" for worker in workers):
             text = "each is close to its memory limit, and starts no new part until memory is freed"
             return f"every worker of {self._scheduler} is paused: {text}: give the workers more memory, or fewer threads"
@@ -237,7 +244,9 @@ class Workers:
         ending = as_completed(futures, loop=self._client.loop)
         numbers = {future: number for number, future in enumerate(futures)}
         failed: dict[int, list[str]] = {}
+        lost: dict[int, int] = {}
         heard, warned = time.monotonic(), False
+        looked = heard
         while not ending.is_empty():
             if batch := ending.next_batch(block=False):
                 ended: list[tuple[int, Any]] = []
@@ -248,7 +257,7 @@ class Workers:
                     else:
                         futures[number], numbers[again] = again, number
                         ending.add(again)
-                self._count_retries(jobs, ended)
+                self._count_retries(jobs, ended, lost)
                 for number, future in ended:
                     yield number, future
                     future.release()
@@ -258,14 +267,16 @@ class Workers:
                 ending.thread_condition.wait(0.1)
             if self._client.status != "running":
                 raise CommClosedError
-            if time.monotonic() - heard > _SILENCE:
-                heard = time.monotonic()
+            if (now := time.monotonic()) - looked > _SILENCE:
+                looked = now
                 with contextlib.suppress(OSError):  # if the scheduler is lost, the futures end anyway
-                    self._let_anywhere([futures[number].key for number, at in failed.items() if at])
-                    left = (jobs[number].task.stage for future, number in numbers.items() if future.status == "pending")
-                    if not warned and (message := self._idle(left)):
-                        _LOGGER.warning("%s", message)
-                        warned = True
+                    self._look_for_losses(jobs, numbers, lost)
+                    if now - heard > _SILENCE:
+                        self._let_anywhere([futures[number].key for number, at in failed.items() if at])
+                        left = (jobs[number].task.stage for future, number in numbers.items() if future.status == "pending")
+                        if not warned and (message := self._idle(left, now - heard)):
+                            _LOGGER.warning("%s", message)
+                            warned = True
 
     def _tried_again(self, job: StageJob, future: Any, failed: list[str], submit: Callable[..., Any]) -> Any:
         """The future of a retry if the part failed because of a machine, on another worker if possible; otherwise None.
@@ -297,7 +308,16 @@ class Workers:
         if keys:
             self._client.run_on_scheduler(lift)
 
-    def _count_retries(self, jobs: Sequence[StageJob], ended: Sequence[tuple[int, Any]]) -> None:
+    def _look_for_losses(self, jobs: Sequence[StageJob], numbers: Mapping[Any, int], told: dict[int, int]) -> None:
+        """Warn if workers are lost again and again at a part, of which the run would hear only when the scheduler gives up."""
+
+        def lost(dask_scheduler: Any) -> dict[str, int]:
+            return {task.key: task.suspicious for task in dask_scheduler.tasks.values() if task.suspicious}
+
+        if times := self._client.run_on_scheduler(lost):
+            _tell_losses(jobs, {n: times[future.key] for future, n in numbers.items() if future.key in times}, told)
+
+    def _count_retries(self, jobs: Sequence[StageJob], ended: Sequence[tuple[int, Any]], told: dict[int, int]) -> None:
         """Count how often a worker was lost while it made a part, which the scheduler knows until the future is released."""
         keys = [future.key for _, future in ended]
 
@@ -305,8 +325,25 @@ class Workers:
             return [dask_scheduler.tasks[key].suspicious if key in dask_scheduler.tasks else 0 for key in keys]
 
         with contextlib.suppress(OSError):  # a lost scheduler ends the futures
-            for (number, _), times in zip(ended, self._client.run_on_scheduler(lost), strict=True):
-                jobs[number].meter.retries += times
+            times = dict(zip((number for number, _ in ended), self._client.run_on_scheduler(lost), strict=True))
+            for number, losses in times.items():
+                jobs[number].meter.retries += losses
+            _tell_losses(jobs, times, told)
+
+
+def _tell_losses(jobs: Sequence[StageJob], times: Mapping[int, int], told: dict[int, int]) -> None:
+    """Warn of the job at which most workers were lost, if any was lost as often as ``_TELL_AT`` says since it was ``told``.
+
+    One warning at a time, since all that waits at a lost worker counts as lost with it.
+    """
+    fresh = {n: lost for n, lost in times.items() if bisect.bisect(_TELL_AT, lost) > bisect.bisect(_TELL_AT, told.get(n, 0))}
+    told.update(fresh)
+    if fresh:
+        number = max(fresh, key=lambda n: (fresh[n], -n))
+        place = f"stage {jobs[number].task.stage.name!r}, part {jobs[number].task.number}"
+        remedy = "give each worker more (--memory-limit of dask worker, memory_gib of benchwright cluster), or fewer threads"
+        why = f"workers lost that had this part: {fresh[number]}, probably for lack of memory"
+        _LOGGER.warning("%s: %s: %s", place, why, remedy)
 
 
 def _connected(address: str) -> Any:

@@ -26,6 +26,7 @@ class CpuWorkers:
         workers: number of workers; the number at the start if it is adaptive.
         threads: parts that each makes at a time, 1 for steps in pure Python.
         memory_gib: memory limit of each in GiB; a worker that exceeds it is restarted; 0 for no limit.
+        resources: what each offers for ``run --needs`` and how much of it, such as ``{ BIG_MEMORY = 1 }``.
 
     >>> CpuWorkers(workers=4, memory_gib=8).threads
     1
@@ -34,6 +35,7 @@ class CpuWorkers:
     workers: _Count = 2
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     memory_gib: _Memory = 0.0
+    resources: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
 
 
 @settings_type
@@ -118,7 +120,7 @@ def cluster(file: str, *, tell: Callable[[str], None] = print, until: Callable[[
     cpu, gpu, adaptive = config.cpu, config.gpu, config.adaptive
     devices = gpu.devices or list(range(gpu.workers))
     kinds = (
-        WorkerKind(cpu.workers, cpu.threads, round(cpu.memory_gib * 2**30)),
+        WorkerKind(cpu.workers, cpu.threads, round(cpu.memory_gib * 2**30), resources=cpu.resources),
         WorkerKind(gpu.workers, gpu.threads, round(gpu.memory_gib * 2**30), devices),
     )
     limits = None if adaptive is None else (adaptive.minimum, adaptive.maximum)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import re
 import shlex
+import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +45,7 @@ def test_compose(bucket: str) -> None:
     worker = parsed(services["worker"]["command"])
     assert (worker["scheduler"], worker["nthreads"], worker["memory_limit"]) == ("tcp://scheduler:8786", 1, "4GiB")
     assert services["worker"]["deploy"] == {"replicas": 3}
+    assert services["scheduler"]["restart"] == services["worker"]["restart"] == "always"  # a worker ends with its scheduler
     assert parsed([*services["client"]["entrypoint"], *services["client"]["command"]])
     minio, ours = services["minio"]["environment"], services["worker"]["environment"]
     assert (ours["AWS_ACCESS_KEY_ID"], ours["AWS_SECRET_ACCESS_KEY"]) == (
@@ -72,14 +78,25 @@ def test_extras_of_the_image() -> None:
     known = tomllib.loads((FOLDER / "../../../pyproject.toml").read_text())["project"]["optional-dependencies"]
     args = yaml.safe_load((FOLDER / "compose.yaml").read_text())["services"]["worker"]["build"]["args"]
     assert {*args["EXTRAS"].split(",")} <= known.keys()
-    assert f"EXTRAS={args['EXTRAS']}" in (FOLDER / "kubernetes.yaml").read_text()
+    kubernetes = (FOLDER / "kubernetes.yaml").read_text()
+    assert f"--build-arg EXTRAS={args['EXTRAS']}" in kubernetes
+    assert "--build-arg TORCH=cuda" in kubernetes  # the Dockerfile's default has no CUDA
 
 
 def test_kubernetes() -> None:
-    cluster, autoscaler, group = yaml.safe_load_all((FOLDER / "kubernetes.yaml").read_text())
-    assert [each["kind"] for each in (cluster, autoscaler, group)] == ["DaskCluster", "DaskAutoscaler", "DaskWorkerGroup"]
+    cluster, group = yaml.safe_load_all((FOLDER / "kubernetes.yaml").read_text())
+    autoscaler = yaml.safe_load((FOLDER / "kubernetes_autoscaler.yaml").read_text())
+    kinds = [
+        "DaskCluster",
+        "DaskWorkerGroup",
+        "DaskAutoscaler",
+    ]  # the last in a file of its own: it would close workers of the group
+    assert [each["kind"] for each in (cluster, group, autoscaler)] == kinds
     name = cluster["metadata"]["name"]
     assert {autoscaler["spec"]["cluster"], group["spec"]["cluster"]} == {name}
+    assert autoscaler["spec"]["minimum"] == cluster["spec"]["worker"]["replicas"]
+    pods = (cluster["spec"]["scheduler"]["spec"], cluster["spec"]["worker"]["spec"], group["spec"]["worker"]["spec"])
+    assert all(pod.get("restartPolicy", "Always") == "Always" for pod in pods)  # a worker ends with its scheduler
     service = cluster["spec"]["scheduler"]["service"]
     assert service["selector"] == {"dask.org/cluster-name": name, "dask.org/component": "scheduler"}
     (scheduler,) = cluster["spec"]["scheduler"]["spec"]["containers"]
@@ -107,14 +124,21 @@ def test_kubernetes_against_the_definitions_of_the_operator() -> None:
         return more | {name: closed(each) for name, each in schema.items()}
 
     schemas = json.loads((Path(__file__).parent / "fixtures/dask_kubernetes/crds.json").read_text())
-    for each in yaml.safe_load_all((FOLDER / "kubernetes.yaml").read_text()):
+    files = [FOLDER / "kubernetes.yaml", FOLDER / "kubernetes_autoscaler.yaml"]
+    for each in (each for file in files for each in yaml.safe_load_all(file.read_text())):
         jsonschema.validate({"spec": each["spec"]}, closed(schemas[each["kind"]]))
         with pytest.raises(jsonschema.ValidationError, match="misspelt"):
             jsonschema.validate({"spec": each["spec"] | {"misspelt": 1}}, closed(schemas[each["kind"]]))
 
 
 def test_helm_values() -> None:
-    values = yaml.safe_load((FOLDER / "helm_values.yaml").read_text())
+    text = (FOLDER / "helm_values.yaml").read_text()
+    values = yaml.safe_load(text)
+    _, check, _ = text.partition("grep -E ")[2].split("'", 2)
+    found = [
+        bool(re.search(check, f"            - {each}")) for each in ("dask-worker", '"dask-worker"', "dask", "x-dask-scheduler")
+    ]
+    assert found == [True, True, False, False]
     assert parsed(["dask", "scheduler", *values["scheduler"]["extraArgs"]])["dashboard"] is False
     assert parsed(["dask", "worker", "tcp://x:1", *values["worker"]["extraArgs"]])["memory_limit"] == "4GiB"
     secret = {each["name"]: each["valueFrom"]["secretKeyRef"] for each in values["worker"]["env"]}
@@ -126,15 +150,64 @@ def test_helm_values() -> None:
     assert values["scheduler"]["env"] == cluster["spec"]["scheduler"]["spec"]["containers"][0]["env"]
 
 
+HERE = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0"}
+
+
 def test_slurm() -> None:
     pytest.importorskip("dask_jobqueue")
     recipe = module_of(FOLDER / "slurm.py")
-    local = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0", "allowed_failures": 100}
-    with contextlib.closing(recipe.slurm_cluster(gpu=True, queue="gpu", scheduler_options=local)) as cluster:
+    with contextlib.closing(recipe.slurm_cluster(hours=6, queue="long", scheduler_options=HERE)) as cluster:
         *head, begin = cluster.job_script().strip().splitlines()
         address = cluster.scheduler_address
-    assert {"#SBATCH -p gpu", "#SBATCH --requeue", "#SBATCH --gres=gpu:1", "#SBATCH -t 04:00:00"} <= {*head}
+    assert {"#SBATCH -p long", "#SBATCH --requeue", "#SBATCH -t 06:00:00"} <= {*head}
     words = shlex.split(begin)
     assert words[1:3] == ["-m", "distributed.cli.dask_worker"]
     worker = parsed(["dask", "worker", *words[3:]])
-    assert (worker["scheduler"], worker["resources"], worker["nthreads"], worker["lifetime"]) == (address, "GPU=1", 1, "230m")
+    assert (worker["scheduler"], worker["resources"], worker["nthreads"], worker["lifetime"]) == (address, None, 1, "350m")
+
+
+SBATCH = """#!/bin/sh
+cp "$1" "$0.$$"
+cat "$1" >> "$(dirname "$0")/jobs"
+setsid sh "$0.$$" > /dev/null 2>&1 < /dev/null &
+echo Submitted batch job $!
+"""
+
+
+def test_slurm_with_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs of both kinds, by commands that stand in for Slurm's; one that is lost is replaced by one of its kind."""
+    pytest.importorskip("dask_jobqueue")
+    import dask
+
+    recipe = module_of(FOLDER / "slurm.py")
+    for name, text in (("sbatch", SBATCH), ("scancel", "#!/bin/sh\nkill -9 -$1\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+
+    def found() -> dict[str, tuple[str, dict[str, float]]]:
+        """Addresses of the workers, and what they offer, by kind."""
+        workers = cluster.scheduler.workers.values()
+        return {"gpu" if str(each.name) == "gpu-0" else "cpu": (each.address, dict(each.resources)) for each in workers}
+
+    def wait_for(holds: Callable[[], bool]) -> None:
+        give_up = time.monotonic() + 90
+        while not holds():
+            assert time.monotonic() < give_up
+            time.sleep(0.1)
+
+    with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1s"}),
+        recipe.slurm_cluster(scheduler_options=HERE) as cluster,
+    ):
+        recipe.submit(cluster, 1, 1, queue="gpu")
+        wait_for(lambda: len(found()) == 2)
+        assert {kind: offered for kind, (_, offered) in found().items()} == {"cpu": {}, "gpu": {"GPU": 1}}
+        first = found()
+        subprocess.run([tmp_path / "scancel", cluster.workers["gpu-0"].job_id], check=True)
+        wait_for(lambda: len(found()) == 2 and found()["gpu"][0] != first["gpu"][0])
+        assert found()["gpu"][1] == {"GPU": 1}
+        assert found()["cpu"] == first["cpu"]
+    jobs = (tmp_path / "jobs").read_text()
+    assert jobs.count("--gres=gpu:1") == jobs.count("-p gpu") == 2
+    assert jobs.count("--requeue") == 3

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import signal
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -403,7 +404,7 @@ def cluster(
 ) -> None:
     """Start a cluster of workers on this machine.
 
-    Prints the address for `run --scheduler`; Ctrl-C stops the cluster. Listens on localhost only.
+    Prints the address for `run --scheduler`; Ctrl-C or SIGTERM stops the cluster. Listens on localhost only.
 
     \b
     Examples:
@@ -413,6 +414,7 @@ def cluster(
     from .. import api
 
     exits.warnings_as_lines()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end the workers, and remove their folders
     try:
         api.cluster(file, tell=lambda address: print(address, flush=True))
     except KeyboardInterrupt:  # the normal way to stop it: nothing to resume

@@ -165,6 +165,21 @@ def end_once(row: Number, *, folder: str) -> Number:
     return row
 
 
+def end_thrice(row: Number, *, folder: str) -> Number:
+    """End the process at the second row, three times; then wait for the file ``go``."""
+    if row.value == 2:
+        ended = sum(1 for _ in Path(folder).glob("ended*"))
+        if ended < 3:
+            (Path(folder) / f"ended{ended}").touch()
+            os._exit(1)
+        give_up = time.monotonic() + 60
+        while not (Path(folder) / "go").exists():
+            if time.monotonic() > give_up:
+                raise RuntimeError("there is no go")
+            time.sleep(0.02)
+    return row
+
+
 def count_up(*, counted: str, ends: int, folder: str) -> Iterator[Number]:
     """Count to 6 and commit each number; end the process at its first call when it has committed ``ends``.
 

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -62,6 +63,45 @@ def test_a_lost_worker_is_counted_where_it_was_lost(cluster: Any, tmp_path: Path
     costs = {name: load_made(Store(str(tmp_path / "out")), name)["cost"] for name in ("listed", "met")}
     assert costs["listed"]["retries"] == 0
     assert costs["met"]["retries"] >= 1
+
+
+def test_a_part_that_ends_its_workers_is_told_of_before_they_are_too_many(
+    cluster: Any, on_warning: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "numbers.txt").write_text("1\n2\n3\n")
+    flow = source("listed", step(steps.read_numbers, path=where(tmp_path / "numbers.txt")))
+    flow = flow.each("met", step(steps.end_thrice, folder=str(tmp_path)), rows_per_part=1)
+
+    def let_go() -> None:  # at any warning after the third loss, while the part waits for it
+        if (tmp_path / "ended2").exists():
+            (tmp_path / "go").touch()
+
+    on_warning(let_go)
+    assert run(flow, str(tmp_path / "out"), scheduler=cluster.scheduler_address).result.rows == 3
+    told = [record.getMessage() for record in caplog.records if record.name == "benchwright"]
+    assert len(told) <= 3, told
+    assert told[-1].startswith("stage 'met', part 1: workers lost that had this part: 3, probably for lack of memory: ")
+
+
+@pytest.mark.parametrize(
+    ("times", "told"),
+    [
+        ([{0: 1, 1: 1, 2: 1}], [(0, 1)]),
+        ([{0: 1, 1: 2}, {1: 3}, {1: 4}, {1: 9}], [(1, 2), (1, 3)]),
+        ([{1: 9}, {1: 10}, {1: 29}, {1: 100}], [(1, 9), (1, 10), (1, 100)]),
+        ([{}, {0: 0}], []),
+    ],
+)
+def test_losses_are_told_more_and_more_rarely(
+    caplog: pytest.LogCaptureFixture, times: list[dict[int, int]], told: list[tuple[int, int]]
+) -> None:
+    jobs: Any = [SimpleNamespace(task=SimpleNamespace(stage=SimpleNamespace(name="met"), number=n)) for n in range(3)]
+    known: dict[int, int] = {}
+    for each in times:
+        workers._tell_losses(jobs, each, known)
+    begins = [f"stage 'met', part {part}: workers lost that had this part: {lost}, " for part, lost in told]
+    found = [record.getMessage() for record in caplog.records]
+    assert [text.startswith(begin) for text, begin in zip(found, begins, strict=True)] == [True] * len(told)
 
 
 def test_a_part_that_was_told_of_is_forgotten(cluster: Any, tmp_path: Path) -> None:
@@ -250,15 +290,22 @@ def on_warning() -> Iterator[Callable[[Callable[[], object]], None]]:
 
 
 def test_a_run_without_workers_says_so_and_goes_on_when_one_comes(
-    on_warning: Callable[..., None], numbers: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    on_warning: Callable[..., None],
+    numbers: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(workers, "_NO_WORKER", 4.0)  # an adaptive cluster has none at first
     caplog.set_level(logging.WARNING, "benchwright")
     with distributed.LocalCluster(
         n_workers=0, threads_per_worker=1, processes=False, protocol="tcp://", host="127.0.0.1", dashboard_address=None
     ) as cluster:
-        on_warning(lambda: cluster.scale(1))
+        on_warning(lambda: (waited.append(time.monotonic() - begun), cluster.scale(1)))
         address = cluster.scheduler_address
+        waited, begun = list[float](), time.monotonic()
         assert run(numbers_flow(numbers), str(tmp_path / "out"), scheduler=address).result.rows == 41
+    assert waited[0] >= 4.0
     told = [record.getMessage() for record in caplog.records if record.name == "benchwright"]
     assert told == [f"no worker is connected to {address}: the run waits until one is"]
 
@@ -380,8 +427,9 @@ def test_a_part_that_ends_after_its_run_takes_no_place(cluster: Any, tmp_path: P
 
 
 def test_a_scheduler_that_is_killed_is_one_line(
-    on_warning: Callable[..., None], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    on_warning: Callable[..., None], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(workers, "_NO_WORKER", 1.0)
     place = tmp_path / "scheduler.json"
     command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard"]
     scheduler = subprocess.Popen([*command, "--scheduler-file", str(place)], stderr=subprocess.DEVNULL)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +58,10 @@ def test_workers_come_when_there_is_work_and_go_when_there_is_none(flow: Flow, t
 
 
 @contextlib.contextmanager
-def started(toml: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def started(toml: Path, **how: Any) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The command, and the address that it prints."""
     command = [sys.executable, "-m", "benchwright.pipelines.cli.main", "cluster", str(toml)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, **how) as process:
         try:
             assert process.stdout is not None
             yield process, process.stdout.readline().strip()
@@ -91,6 +92,22 @@ def test_a_run_goes_on_with_a_new_scheduler_where_the_old_one_was_killed(flow: F
     assert len(list((tmp_path / "calls").glob("line1-*"))) == 1  # it was made before the scheduler died
 
 
+@pytest.mark.parametrize(("ending", "send"), [(signal.SIGTERM, os.kill), (signal.SIGINT, os.killpg)], ids=["one", "terminal"])
+def test_the_command_is_quiet_and_leaves_nothing(tmp_path: Path, ending: int, send: Callable[..., None]) -> None:
+    """Ctrl-C in a terminal reaches the workers too."""
+    (tmp_path / "cluster.toml").write_text("port = 0\n[cpu]\nworkers = 1\n")
+    how = {"stderr": subprocess.PIPE, "start_new_session": True, "env": {**os.environ, "TMPDIR": str(tmp_path)}}
+    with started(tmp_path / "cluster.toml", **how) as (process, address):
+        assert address.startswith("tcp://127.0.0.1:")
+        assert len(list(tmp_path.glob("dask-scratch-space/worker-*/"))) == 1
+        send(process.pid, ending)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "INFO" not in told
+    assert "Traceback" not in told
+    assert [path.name for path in tmp_path.glob("dask-scratch-space/*-*")] == []
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -107,17 +124,20 @@ def test_settings_of_a_cluster_that_do_not_fit(tmp_path: Path, text: str, told: 
     assert told in str(raised.value)
 
 
-def test_workers_with_gpus_offer_them(tmp_path: Path) -> None:
-    (tmp_path / "cluster.toml").write_text(
-        "port = 0\n[cpu]\nworkers = 0\n[gpu]\nworkers = 1\ndevices = [3]\nmemory_gib = 0.5\n"
-    )
+def test_workers_offer_their_gpus_and_what_the_settings_say(tmp_path: Path) -> None:
+    cpu = "port = 0\n[cpu]\nworkers = 1\nresources = { BIG_MEMORY = 1 }\n"
+    (tmp_path / "cluster.toml").write_text(f"{cpu}[gpu]\nworkers = 1\ndevices = [3]\nmemory_gib = 0.5\n")
     address: list[str] = []
 
-    def look() -> dict[str, Any]:
+    def look() -> None:
         with distributed.Client(address[0], set_as_default=False) as client:
-            client.wait_for_workers(1, timeout=60)
-            (worker,) = client.scheduler_info()["workers"].values()
-            assert (worker["resources"], worker["memory_limit"]) == ({"GPU": 1}, 2**29)
-            assert list(client.run(steps.visible_gpus).values()) == ["3"]
+            client.wait_for_workers(2, timeout=60)
+            found = client.scheduler_info()["workers"]
+            offered = {each["name"]: (each["resources"], at) for at, each in found.items()}
+            assert offered["cpu-0"][0] == {"BIG_MEMORY": 1}
+            assert offered["gpu-0"][0] == {"GPU": 1}
+            at = offered["gpu-0"][1]
+            assert found[at]["memory_limit"] == 2**29
+            assert client.run(steps.visible_gpus, workers=[at]) == {at: "3"}
 
     api.cluster(str(tmp_path / "cluster.toml"), tell=address.append, until=look)
