@@ -163,7 +163,7 @@ def test_the_documentations_pipeline_runs(python: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("words", "line"), [
-    ("run clear --config tiny --out out", "needs the package polars: pip install 'benchwright[tables]'"),
+    ("run clear --config tiny --out out", "stage 'retrieved' needs the package faiss: pip install 'benchwright[encoders]'"),
     ("plan two_camera --config tiny --out out", "needs the package cv2: pip install 'benchwright[images]'"),
     ("run own.py --set plainly=true --out out", "stage 'seen' needs the package colour: pip install 'benchwright[colour]'"),
     ("plan own.py --set plainly=true --out out", "stage 'seen' needs the package colour: pip install 'benchwright[colour]'"),

@@ -641,7 +641,7 @@ def classes(*names: str) -> str:
             "features.a.weights = '/dev/null': the file is empty",
         ),
         (
-            ["run", "clear", *NEW, "--set", "encoder_run.checkpoint=/dev/null"],
+            ["run", "clear", *NEW, "-s", "encoder={kind='open_clip',model='RN50'}", "-s", "encoder_run.checkpoint=/dev/null"],
             "encoder_run.checkpoint = '/dev/null': the file is",
         ),
         (["run", "clear", *NEW, *on_pixels("/dev/null")], "baselines.weights = '/dev/null': the file is empty"),
