@@ -213,7 +213,8 @@ def _scan(
     rows: Rows, index: _Index, queries: np.ndarray, rule: Rule, reason: np.ndarray
 ) -> Iterator[tuple[int, Nominated, Nominated | None]]:
     """Candidates of each bucket, as soon as its last row has been read; marks rows without a direction in ``reason``."""
-    import faiss  # noqa: F401 - ``TopK`` does; named in this module, a run that lacks it ends before anything is made
+    # ``TopK`` needs it. Imported in this module, it is missed before a run makes anything: see ``requirements.check_packages``.
+    import faiss  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
     signed = np.concatenate([queries, -queries]) if rule.background else queries
     waiting = dict(index.counts)
