@@ -19,7 +19,7 @@ from pydantic import AfterValidator, Field
 
 from ..curation.encoders.spec import EncoderSpec
 from ..curation.flow import Flow, join, rows_of, source, step
-from ..curation.keys import how, named, where
+from ..curation.keys import how, named
 from ..curation.run import Run
 from ..curation.stage_rows import Rows
 from ..curation.stages.embed import Pictured
@@ -27,7 +27,7 @@ from ..curation.store import Store
 from ..datasets.features.feature_sets import extract_images, extract_images_half, pictures_of
 from ..datasets.features.networks import Network
 from ..datasets.reader.features import FEATURES, feature_file
-from .config import ConfigError, Location, check_file_not_empty
+from .config import ConfigError, Location
 from .encoders import ENCODERS
 from .errors import did_you_mean
 from .names import ByKind, short
@@ -126,13 +126,13 @@ def stage_of(name: str) -> str:
 
 def _encoder_of(name: str, each: FeatureSet) -> tuple[Any, str]:
     """The arguments ``encoder`` and ``checkpoint`` of ``extract_images``."""
-    setting = f"features.{name}.weights"
-    if not isinstance(each.encoder, Network):
-        return encoder_of(each.encoder, at=f"features.{name}.encoder"), weights_of(each.encoder, setting, each.weights)
-    check_file_not_empty(setting, each.weights)
-    settings = dataclasses.asdict(each.encoder)
-    del settings["kind"]
-    return named(_NETWORK, **settings), where(each.weights)
+    if isinstance(each.encoder, Network):
+        settings = dataclasses.asdict(each.encoder)
+        del settings["kind"]
+        encoder = named(_NETWORK, **settings)
+    else:
+        encoder = encoder_of(each.encoder, at=f"features.{name}.encoder")
+    return encoder, weights_of(each.encoder, f"features.{name}.weights", each.weights)
 
 
 # --------------------------------------------------------------------------------------------------------- what is published

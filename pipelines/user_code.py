@@ -15,6 +15,7 @@ from ..curation.encoders.spec import EncoderSpec, OpenClip
 from ..curation.flow import Flow, PlanError, Step, source, step
 from ..curation.keys import named, where
 from ..curation.registry import Registry, check_arguments, load_entry, load_name
+from ..datasets.features.networks import Network
 from .config import ConfigError, Location, Rejects, arguments_of, check_file_not_empty
 from .encoders import ENCODERS
 from .errors import did_you_mean
@@ -138,8 +139,8 @@ def encoder_of(spec: EncoderSpec | OwnEncoder, *, at: str = "encoder", texts: bo
     return named(entry.reference, **spec.settings)
 
 
-def weights_of(spec: EncoderSpec | OwnEncoder, setting: str, weights: str) -> str:
-    """The argument ``checkpoint`` of ``embed_images`` and ``retrieve``: '' if the setting is empty.
+def weights_of(spec: Network | EncoderSpec | OwnEncoder, setting: str, weights: str) -> str:
+    """The argument ``checkpoint`` of ``embed_images``, ``extract_images`` and ``retrieve``: '' if the setting is empty.
 
     Raises:
         ConfigError: the encoder takes no file of weights, or the file is empty.
@@ -149,7 +150,7 @@ def weights_of(spec: EncoderSpec | OwnEncoder, setting: str, weights: str) -> st
     if isinstance(spec, OwnEncoder):
         takes = "checkpoint" in inspect.signature(load_name(ENCODERS, spec.kind)).parameters
     else:
-        takes = isinstance(spec, OpenClip)
+        takes = isinstance(spec, Network | OpenClip)
     if not takes:
         raise ConfigError(f"{setting} = {weights!r}: {short(spec.kind)} takes no file of weights: remove this setting")
     check_file_not_empty(setting, weights)

@@ -7,6 +7,8 @@ import os
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from benchwright.curation import worker_processes
+
 _COMMAND = """
 import os, sys
 os.setsid()
@@ -29,7 +31,7 @@ def forked(*arguments: object, err: str | Path = os.devnull) -> BaseProcess:
         err: file to which standard error goes.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["numpy", "pyarrow.compute", "pyarrow.parquet", "torch"])  # where no server is there yet
+    context.set_forkserver_preload([*worker_processes._LARGE])  # where no server is there yet
     known = {"arguments": [str(each) for each in arguments], "environment": dict(os.environ), "err": str(err)}
     process = context.Process(target=exec, args=(_COMMAND, known))
     process.start()
