@@ -55,7 +55,8 @@ def bare(tsv: Path, out: Path) -> None:
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from benchwright.curation.stages.buckets import divide, stable_order
+    from benchwright.curation.stages.buckets import divide
+    from benchwright.curation.stages.external_sort import stable_order
     from benchwright.datasets.yfcc100m.metadata import pieces, read_metadata
 
     kept = pa.concat_tables(

@@ -13,9 +13,13 @@ import pyarrow.compute as pc
 
 from .rows import BLOB
 from .stage_rows import Rows
-from .stages.ranks import ranks
-from .stages.reorder import StoredRows, inverse, reorder, stable_order
+from .stages.external_sort import by_row, places_of, sorted_by_columns, sorted_by_numbers
+from .stages.reorder import StoredRows, reorder
+from .stages.spill import SpillableArray
 from .ustar import BLOCK, padded
+
+_GROUP, _ORDER = "\0group", "\0order"
+"""Columns that rows are sorted by: names that no column of a stage has."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ def assign_shards(
     max_samples: int,
     max_bytes: int | None = None,
     sized_by: Sequence[str] = (),
-    order: Sequence[str] | np.ndarray = (),
+    order: Sequence[str] | SpillableArray = (),
 ) -> pa.Table | Iterator[pa.Table]:
     """Name the shard of every row in a column ``shard``, and bring the rows of a shard together.
 
@@ -47,7 +51,7 @@ def assign_shards(
     characters other than letters, digits and ``_`` replaced by one ``_``.
 
     Args:
-        rows: a table; or the input of a ``whole`` stage, for which tables are yielded one by one. Memory: 24 bytes per row.
+        rows: a table; or the input of a ``whole`` stage, for which tables are yielded one by one.
         by: columns of integers or text, without nulls; without columns, shards are named ``data-00000``.
         max_samples: maximum number of samples in a shard, at least 1.
         max_bytes: maximum size of a shard in bytes, including headers and padding; a larger sample gets a shard of its own.
@@ -80,20 +84,20 @@ def _placed(
     max_samples: int,
     max_bytes: int | None,
     sized_by: Sequence[str],
-    order: Sequence[str] | np.ndarray,
+    order: Sequence[str] | SpillableArray,
 ) -> Iterator[pa.Table]:
-    names, group = _groups(rows, by)
-    bounds = np.concatenate([[0], np.cumsum(np.bincount(group, minlength=len(names)))])
-    weights = _weights(rows, sized_by) if sized_by else np.zeros(0, dtype=np.int64)
-    sequence = _sequence(rows, group, order)
-    del group
-    within, number = -1, np.zeros(0, dtype=np.int64)
-    for first, table in reorder(rows, sequence, bounds.tolist()):
+    names, group, counts = _groups(rows, by)
+    bounds = np.concatenate([[0], np.cumsum(counts)])
+    place = places_of(_sorted(rows, group, order), rows.num_rows)
+    weights = _weights(rows, sized_by, place) if sized_by else None
+    within, shards = -1, _Shards(max_samples, max_bytes)
+    for first, table in reorder(rows, place, rows.num_rows, bounds.tolist()):
         if first >= bounds[within + 1]:
             within = int(np.searchsorted(bounds, first, side="right")) - 1
-            begin, end = bounds[within : within + 2]
-            number = _fill(weights[sequence[begin:end]] if sized_by else np.zeros(end - begin, bool), max_samples, max_bytes)
-        mine = number[first - bounds[within] :][: table.num_rows]
+            shards = _Shards(max_samples, max_bytes)
+        mine = shards.filled(
+            np.zeros(table.num_rows, dtype=np.int64) if weights is None else weights[first : first + table.num_rows]
+        )
         labels = [f"{names[within]}-{count:05d}" for count in range(int(mine[0]), int(mine[-1]) + 1)]
         yield _with_shard(table, pa.array(labels, pa.string()).take(pa.array(mine - mine[0])))
 
@@ -103,35 +107,51 @@ def _with_shard(table: pa.Table, shard: pa.Array) -> pa.Table:
     return kept.append_column(pa.field("shard", pa.string(), nullable=False), shard)
 
 
-def _sequence(rows: StoredRows, group: np.ndarray, order: Sequence[str] | np.ndarray) -> np.ndarray:
-    """Row numbers sorted by group, then by ``order``, then by their original order."""
+def _sorted(rows: StoredRows, group: SpillableArray, order: Sequence[str] | SpillableArray) -> Iterator[np.ndarray]:
+    """Row numbers sorted by group, then by ``order``, then by their original order; a stretch at a time."""
     if not len(order):
-        return stable_order(group.astype(np.int64))
-    if isinstance(order, np.ndarray):
-        row = np.argsort(order, kind="stable")
-    else:
-        row = inverse(ranks(rows, [(name, "ascending") for name in order]))
-    return row[stable_order(group[row].astype(np.int64))]
+        yield from sorted_by_numbers(group)
+        return
+    names = [] if isinstance(order, SpillableArray) else list(order)
+    added = {_GROUP: group} | ({_ORDER: order} if isinstance(order, SpillableArray) else {})
+
+    def read() -> Iterator[pa.Table]:
+        at = 0
+        for table in rows.batches(names or rows.schema.names[:1]):
+            for name, values in added.items():
+                table = table.append_column(name, pa.array(values[at : at + table.num_rows]))
+            yield table
+            at += table.num_rows
+
+    schema = pa.schema([*rows.schema, *((name, pa.from_numpy_dtype(values.dtype)) for name, values in added.items())])
+    by = [_GROUP, *(names or [_ORDER])]
+    yield from sorted_by_columns(read, schema, rows.num_rows, [(name, "ascending") for name in by])
 
 
-def _weights(rows: StoredRows, sized_by: Sequence[str]) -> np.ndarray:
-    """Bytes that each row takes in a shard, int64 (n,)."""
-    weights, at = np.zeros(rows.num_rows, dtype=np.int64), 0
-    for table in rows.batches(sized_by):
-        for column in sized_by:
-            sizes = table[column].combine_chunks()
-            sizes = pc.struct_field(sizes, "size") if sizes.type.equals(BLOB) else sizes
-            bytes_each = np.asarray(sizes.cast(pa.int64()), dtype=np.int64)
-            weights[at : at + table.num_rows] += BLOCK + padded(bytes_each)
-        at += table.num_rows
-    return weights
+def _weights(rows: StoredRows, sized_by: Sequence[str], place: SpillableArray) -> SpillableArray:
+    """Bytes that the row of each place takes in a shard, int64 (n,)."""
+
+    def weighed() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        at = 0
+        for table in rows.batches(sized_by):
+            weights = np.zeros(table.num_rows, dtype=np.int64)
+            for column in sized_by:
+                sizes = table[column].combine_chunks()
+                sizes = pc.struct_field(sizes, "size") if sizes.type.equals(BLOB) else sizes
+                weights += BLOCK + padded(np.asarray(sizes.cast(pa.int64()), dtype=np.int64))
+            yield place[at : at + len(weights)], weights
+            at += len(weights)
+
+    return by_row(weighed(), rows.num_rows, np.int64, missing=0)
 
 
-def _groups(rows: StoredRows, by: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """Names of the groups that occur, sorted, and the group of each row, int32 (n,)."""
-    group = np.zeros(rows.num_rows, dtype=np.int32)
+def _groups(rows: StoredRows, by: Sequence[str]) -> tuple[list[str], SpillableArray, np.ndarray]:
+    """Names of the groups that occur, sorted; the group of each row, int64 (n,); and the number of rows of each group."""
+    group = SpillableArray(np.int64)
     if not by or not rows.num_rows:
-        return ["data"] * bool(rows.num_rows), group
+        for table in rows.batches(rows.schema.names[:1]):
+            group.append(np.zeros(table.num_rows, dtype=np.int64))
+        return ["data"], group, np.array([rows.num_rows])
     names = list(by)
     there = pa.concat_tables([table.select(names).group_by(names).aggregate([]) for table in rows.batches(names)])
     there = there.group_by(names, use_threads=False).aggregate([])
@@ -148,11 +168,12 @@ def _groups(rows: StoredRows, by: Sequence[str]) -> tuple[list[str], np.ndarray]
     codes = _codes(there, values)
     order = np.argsort(codes)
     rank = np.argsort(np.argsort(np.array(labels, dtype=object)))[order]
-    codes, at = codes[order], 0
+    codes, counts = codes[order], np.zeros(len(labels), dtype=np.int64)
     for table in rows.batches(names):
-        group[at : at + table.num_rows] = rank[np.searchsorted(codes, _codes(table, values))]
-        at += table.num_rows
-    return sorted(labels), group
+        mine = rank[np.searchsorted(codes, _codes(table, values))]
+        counts += np.bincount(mine, minlength=len(counts))
+        group.append(mine)
+    return sorted(labels), group, counts
 
 
 def _codes(table: pa.Table, values: Mapping[str, pa.Array]) -> np.ndarray:
@@ -173,16 +194,29 @@ def _texts(column: str, values: pa.Array) -> list[str]:
     return texts
 
 
-def _fill(weights: np.ndarray, max_samples: int, max_bytes: int | None) -> np.ndarray:
-    """Number of the shard of each row of a group, int64 (n,): each shard takes rows until a limit is reached."""
-    if max_bytes is None:
-        return np.arange(len(weights)) // max_samples
-    number = np.empty(len(weights), dtype=np.int64)
-    total = np.concatenate([[0], np.cumsum(weights)])
-    begin = count = 0
-    while begin < len(weights):
-        fitting = int(np.searchsorted(total, total[begin] + max_bytes, side="right")) - 1
-        end = max(begin + 1, min(begin + max_samples, fitting))
-        number[begin:end] = count
-        begin, count = end, count + 1
-    return number
+class _Shards:
+    """Numbers of the shards of a group, filled one after another: each takes rows until a limit is reached."""
+
+    def __init__(self, max_samples: int, max_bytes: int | None) -> None:
+        self._max_samples, self._max_bytes = max_samples, max_bytes
+        self._number = self._samples = self._bytes = 0
+
+    def filled(self, weights: np.ndarray) -> np.ndarray:
+        """Number of the shard of each of the next rows, int64 (n,), by their bytes."""
+        number = np.empty(len(weights), dtype=np.int64)
+        total = np.concatenate([[0], np.cumsum(weights)])
+        begin = 0
+        while begin < len(weights):
+            fitting = len(weights)
+            if self._max_bytes is not None:
+                room = total[begin] + self._max_bytes - self._bytes
+                fitting = int(np.searchsorted(total, room, side="right")) - 1
+            end = min(begin + self._max_samples - self._samples, fitting)
+            if end <= begin and self._samples:
+                self._number, self._samples, self._bytes = self._number + 1, 0, 0
+                continue
+            end = min(max(begin + 1, end), len(weights))
+            number[begin:end] = self._number
+            self._samples, self._bytes = self._samples + end - begin, self._bytes + int(total[end] - total[begin])
+            begin = end
+        return number

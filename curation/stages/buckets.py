@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -20,13 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..rows import REJECTS, Sifted
-from .reorder import StoredRows, reorder, stable_order
-
-_NO_TIME = np.iinfo(np.int64).min
-_NO_NUMBER = np.iinfo(np.int64).min
-_SECOND = 1_000_000
-_AT_ONCE = 1 << 20
-_DIGITS = 17
+from .external_sort import DIGITS, MOST_DIGITS, NO_NUMBER, numbers_of_digits, places_of, sorted_by_numbers
+from .reorder import StoredRows, reorder
+from .spill import SpillableArray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,12 +96,9 @@ def assign_equal_count_buckets(
     >>> table["year"].to_pylist(), table["bucket"].to_pylist()
     ([2004, 2005, 2006, 2007, 2008], [0, 0, 0, 1, 1])
     """
-    times, keep = _times(rows, by)
-    yield from _rejected(rows, ~keep, "no_time", by)
-    order = _order(times, keep)
-    del times, keep
-    bounds = divide(len(order), buckets)
-    yield from _tables(rows, order, bounds, np.arange(buckets), scratch)
+    times = _times(rows, by, scratch)
+    without = yield from _rejected(rows, times, _absent, "no_time", by)
+    yield from _tables(rows, times, divide(len(times) - without, buckets), np.arange(buckets), scratch)
 
 
 def assign_buckets_by_limits(
@@ -133,19 +126,23 @@ def assign_buckets_by_limits(
     [0]
     """
     starts, ends = checked_limits(limits)
-    times, keep = _times(rows, by, only_times=True)
-    yield from _rejected(rows, ~keep, "no_time", by)
+    times = _times(rows, by, scratch, only_times=True)
+    yield from _rejected(rows, times, _absent, "no_time", by)
 
     def number_of(some: np.ndarray) -> np.ndarray:
         number = np.searchsorted(starts, some, side="right") - 1
-        number[(number < 0) | (some > ends[np.maximum(number, 0)])] = _NO_NUMBER
+        number[(number < 0) | (some > ends[np.maximum(number, 0)])] = NO_NUMBER
         return number
 
-    outside, numbers, bounds = _counted(times, keep, number_of)
-    yield from _rejected(rows, outside, "outside_every_bucket", by)
-    order = _order(times, keep & ~outside)
-    del times, keep, outside
-    yield from _tables(rows, order, bounds, numbers, scratch)
+    def outside(some: np.ndarray) -> np.ndarray:
+        return ~_absent(some) & (number_of(some) == NO_NUMBER)
+
+    yield from _rejected(rows, times, outside, "outside_every_bucket", by)
+    inside = SpillableArray(np.int64, scratch=scratch)
+    for _, some in times.blocks():
+        inside.append(np.where(outside(some), NO_NUMBER, some))
+    numbers, bounds = _counted(inside, number_of)
+    yield from _tables(rows, inside, bounds, numbers, scratch)
 
 
 def assign_calendar_buckets(
@@ -171,20 +168,18 @@ def assign_calendar_buckets(
     """
     if period not in ("year", "month"):
         raise ValueError(f"period {period!r}: a calendar bucket is a year or a month")
-    times, keep = _times(rows, by, only_times=True)
-    yield from _rejected(rows, ~keep, "no_time", by)
+    times = _times(rows, by, scratch, only_times=True)
+    yield from _rejected(rows, times, _absent, "no_time", by)
     unit = "datetime64[Y]" if period == "year" else "datetime64[M]"
-    _, numbers, bounds = _counted(times, keep, lambda some: some.view("datetime64[us]").astype(unit).astype(np.int64))
-    order = _order(times, keep)
-    del times, keep
-    yield from _tables(rows, order, bounds, np.arange(len(numbers)), scratch)
+    numbers, bounds = _counted(times, lambda some: some.view("datetime64[us]").astype(unit).astype(np.int64))
+    yield from _tables(rows, times, bounds, np.arange(len(numbers)), scratch)
 
 
 # ------------------------------------------------------------------------------------------------------------- times
 
 
-def _times(rows: StoredRows, by: str, *, only_times: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """The column as int64 that sort as its values do (microseconds for times), and a mask of the rows that have a value."""
+def _times(rows: StoredRows, by: str, scratch: str | None, *, only_times: bool = False) -> SpillableArray:
+    """The column as int64 that sort as its values do (microseconds for times); ``NO_NUMBER`` for rows without a value."""
     if by not in rows.schema.names:
         raise ValueError(f"no column {by!r} to make buckets by: there are {', '.join(rows.schema.names)}")
     kind = rows.schema.field(by).type
@@ -192,33 +187,26 @@ def _times(rows: StoredRows, by: str, *, only_times: bool = False) -> tuple[np.n
     if not (pa.types.is_timestamp(kind) or (not only_times and (text or pa.types.is_integer(kind)))):
         rule = "a time" if only_times else "a time, a number or digits"
         raise ValueError(f"column {by!r} is of type {kind}: buckets are made by {rule}")
-    values = np.empty(rows.num_rows, dtype=np.int64)
-    lengths = np.empty(rows.num_rows if text else 0, dtype=np.uint8)
-    at = 0
+    if text:
+        numbers = numbers_of_digits(lambda: rows.batches([by]), by, scratch=scratch)
+        if numbers is None:
+            texts = (table[by] for table in rows.batches([by]))
+            other = next(some[0].as_py() for each in texts if len(some := _not_digits(each)))
+            raise ValueError(f"column {by!r} holds {other!r}: text to make buckets by is 1 to {MOST_DIGITS} digits")
+        return numbers
+    values = SpillableArray(np.int64, scratch=scratch)
     for table in rows.batches([by]):
-        column, end = table[by], at + table.num_rows
-        if text:
-            lengths[at:end] = _digit_counts(column, by)
-        elif pa.types.is_timestamp(kind):
-            column = column.cast(pa.timestamp("us"))
-        values[at:end] = column.cast(pa.int64()).fill_null(_NO_TIME).to_numpy()
-        at = end
-    keep = values != _NO_TIME
-    if text and len(values):
-        # As text, "10" sorts after "1" and before "9": pad with zeros on the right; of equal values the shorter text is first.
-        longest = int(lengths.max())
-        for start in range(0, len(values), _AT_ONCE):
-            some, long = values[start : start + _AT_ONCE], lengths[start : start + _AT_ONCE].astype(np.int64)
-            some[:] = np.where(some == _NO_TIME, some, some * 10 ** (longest - long) * (longest + 1) + long)
-    return values, keep
+        column = table[by].cast(pa.timestamp("us")) if pa.types.is_timestamp(kind) else table[by]
+        values.append(column.cast(pa.int64()).fill_null(NO_NUMBER).to_numpy())
+    return values
 
 
-def _digit_counts(column: pa.ChunkedArray, by: str) -> np.ndarray:
-    fits = pc.match_substring_regex(column, f"^[0-9]{{1,{_DIGITS}}}$").fill_null(True).to_numpy()
-    if not fits.all():
-        value = column[int(np.flatnonzero(~fits)[0])].as_py()
-        raise ValueError(f"column {by!r} holds {value!r}: text to make buckets by is 1 to {_DIGITS} digits")
-    return pc.binary_length(column).fill_null(0).to_numpy()
+def _not_digits(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.filter(pc.invert(pc.match_substring_regex(column, DIGITS).fill_null(True)))
+
+
+def _absent(times: np.ndarray) -> np.ndarray:
+    return times == NO_NUMBER
 
 
 def checked_limits(limits: Sequence[BucketLimits]) -> tuple[np.ndarray, np.ndarray]:
@@ -248,51 +236,44 @@ def checked_limits(limits: Sequence[BucketLimits]) -> tuple[np.ndarray, np.ndarr
 # ----------------------------------------------------------------------------------------------------------- results
 
 
-def _counted(
-    times: np.ndarray, keep: np.ndarray, number_of: Callable[[np.ndarray], np.ndarray]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mask of the kept rows without a number; the numbers that occur, ascending; and the bounds of the rows of each number."""
-    outside, counts = np.zeros(len(times), dtype=bool), Counter[int]()
-    for start in range(0, len(times), _AT_ONCE):
-        mine, found = keep[start : start + _AT_ONCE], number_of(times[start : start + _AT_ONCE])
-        outside[start : start + _AT_ONCE] = mine & (found == _NO_NUMBER)
-        numbers, many = np.unique(found[mine & (found != _NO_NUMBER)], return_counts=True)
+def _counted(times: SpillableArray, number_of: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of buckets that occur, ascending, and the bounds of the rows of each in the order of time."""
+    counts = Counter[int]()
+    for _, some in times.blocks():
+        numbers, many = np.unique(number_of(some[~_absent(some)]), return_counts=True)
         counts.update(dict(zip(numbers.tolist(), many.tolist(), strict=True)))
     numbers = sorted(counts)
-    return outside, np.array(numbers, dtype=np.int64), np.array([0, *np.cumsum([counts[n] for n in numbers])], dtype=np.int64)
-
-
-def _order(times: np.ndarray, keep: np.ndarray) -> np.ndarray:
-    """Indices of the kept rows, sorted by time, int64; ``times`` is overwritten."""
-    kept, last = int(np.count_nonzero(keep)), int(np.max(times, where=keep, initial=_NO_TIME))
-    if kept < len(times):
-        if last > np.iinfo(np.int64).max - _SECOND:
-            return np.flatnonzero(keep)[stable_order(times[keep])]
-        times[~keep] = last + _SECOND  # sorts after all kept rows, so that no second array is needed
-    return stable_order(times)[:kept]
+    return np.array(numbers, dtype=np.int64), np.array([0, *np.cumsum([counts[n] for n in numbers])], dtype=np.int64)
 
 
 def _tables(
-    rows: StoredRows, order: np.ndarray, bounds: np.ndarray, numbers: np.ndarray, scratch: str | None
+    rows: StoredRows, times: SpillableArray, bounds: np.ndarray, numbers: np.ndarray, scratch: str | None
 ) -> Iterator[pa.Table]:
-    for first, table in reorder(rows, order, bounds.tolist(), scratch=scratch):
+    """Rows that have a time, in the order of time, with their bucket."""
+    place = places_of(sorted_by_numbers(times, absent=NO_NUMBER, scratch=scratch), len(times), scratch=scratch)
+    for first, table in reorder(rows, place, int(bounds[-1]), bounds.tolist(), scratch=scratch):
         bucket = int(numbers[np.searchsorted(bounds, first, side="right") - 1])
         column = pa.array(np.full(table.num_rows, bucket, dtype=np.int64))
         yield table.drop_columns(["bucket"] if "bucket" in table.column_names else []).append_column("bucket", column)
 
 
-def _rejected(rows: StoredRows, out: np.ndarray, reason: str, by: str) -> Iterator[Sifted]:
-    if not out.any():
-        return
+def _rejected(
+    rows: StoredRows, times: SpillableArray, out: Callable[[np.ndarray], np.ndarray], reason: str, by: str
+) -> Generator[Sifted, None, int]:
+    """Reject the rows of the times that are ``out``; returns their number."""
+    count = sum(int(np.count_nonzero(out(some))) for _, some in times.blocks())
+    if not count:
+        return 0
     schema = rows.schema.remove_metadata()
     if "bucket" not in schema.names:
         schema = schema.append(pa.field("bucket", pa.int64()))
     at = 0
     for table in rows.batches(["key", by]):
-        mask = out[at : at + table.num_rows]
+        mask = out(times[at : at + table.num_rows])
         at += table.num_rows
         if mask.any():
             away = table.filter(pa.array(mask))
             details = pc.binary_join_element_wise(by, away[by].cast(pa.string()).fill_null("missing"), " ")
             reasons = pa.array([reason] * away.num_rows, pa.string())
             yield Sifted(schema.empty_table(), pa.table([away["key"], reasons, details], schema=REJECTS))
+    return count

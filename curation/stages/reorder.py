@@ -2,7 +2,7 @@
 
 Up to ``HELD_BYTES`` of rows are held and gathered. More are read once, in their own order: each part is cut by the place that
 its rows take in the result, the cuts are laid aside in one temporary file, and then each stretch of the result is put together
-from its cuts. Beside that, memory holds one part, one stretch and a rank of 4 bytes a row (8 beyond 4 billion).
+from its cuts. Beside that, memory holds one part and one stretch.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..records import naming
-from .spill import SpilledBatches, ahead, in_batches
+from .external_sort import nowhere
+from .spill import SpillableArray, SpilledBatches, ahead, in_batches
 
 TABLE_ROWS = 1 << 18
 """Most rows of a table that is given."""
@@ -53,38 +53,6 @@ class StoredRows(Protocol):
     def batches(self, columns: Sequence[str] | None = None, *, encoded: Sequence[str] = ()) -> Iterator[pa.Table]: ...
 
 
-def stable_order(values: np.ndarray) -> np.ndarray:
-    """Indices that sort ``values``; equal values keep their order.
-
-    Args:
-        values: int64 of shape (n,); overwritten.
-
-    Returns:
-        int64 of shape (n,).
-
-    >>> stable_order(np.array([3, 1, 3, 1]))
-    array([1, 3, 0, 2])
-    """
-    count = len(values)
-    if not count:
-        return np.empty(0, dtype=np.int64)
-    low, high = int(values.min()), int(values.max())
-    bits = max((count - 1).bit_length(), 1)
-    stretches = [slice(start, start + TABLE_ROWS) for start in range(0, count, TABLE_ROWS)]
-    unit = 1_000_000 if not any(np.any(values[stretch] % 1_000_000) for stretch in stretches) else 1
-    if (high - low) // unit >= 1 << (63 - bits):
-        return np.argsort(values, kind="stable")
-    # Value and index fit one integer: sorting those needs no second array, and is stable by its nature.
-    values -= low
-    values //= unit
-    values <<= bits
-    for stretch in stretches:
-        values[stretch] |= np.arange(*stretch.indices(count))
-    values.sort()
-    values &= (1 << bits) - 1
-    return values
-
-
 def inverse(order: np.ndarray) -> np.ndarray:
     """Place of each number in ``order``, a permutation of integers of shape (n,); same shape and dtype.
 
@@ -96,71 +64,56 @@ def inverse(order: np.ndarray) -> np.ndarray:
     return places
 
 
-def numbers_of_digits(tables: Iterable[pa.Table], column: str, count: int) -> np.ndarray | None:
-    """Numbers that sort as texts of digits do, which takes a third of the memory that sorting the texts takes.
-
-    Args:
-        tables: in order, of ``count`` rows.
-        column: of text.
-
-    Returns:
-        int64 of shape (count,); None if a text is anything but 1 to 17 digits.
-
-    >>> numbers_of_digits([pa.table({"key": ["9", "10", "1"]})], "key", 3).argsort()
-    array([2, 1, 0])
-    """
-    values, lengths, at = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.uint8), 0
-    for table in tables:
-        texts, end = table[column], at + table.num_rows
-        if not pc.all(pc.match_substring_regex(texts, "^[0-9]{1,17}$").fill_null(False), min_count=0).as_py():
-            return None
-        values[at:end] = texts.cast(pa.int64()).to_numpy()
-        lengths[at:end] = pc.binary_length(texts).to_numpy()
-        at = end
-    longest = int(lengths.max(initial=0))
-    for start in range(0, count, TABLE_ROWS):
-        digits = lengths[start : start + TABLE_ROWS].astype(np.int64)
-        values[start : start + TABLE_ROWS] *= 10 ** (longest - digits) * (longest + 1)
-        values[start : start + TABLE_ROWS] += digits
-    return values
-
-
 def reorder(
-    rows: StoredRows, order: np.ndarray, cuts: Sequence[int], *, scratch: str | None = None, held_bytes: int | None = None
+    rows: StoredRows,
+    place: SpillableArray,
+    count: int,
+    cuts: Sequence[int],
+    *,
+    scratch: str | None = None,
+    held_bytes: int | None = None,
 ) -> Iterator[tuple[int, pa.Table]]:
-    """Rows at the indices ``order``, in that order, as tables of at most ``TABLE_ROWS`` rows.
+    """Rows in another order, as tables of at most ``TABLE_ROWS`` rows.
 
     Args:
         rows: all rows, of any columns (payload columns move as references).
-        order: int64 of shape (m,): indices of rows, each at most once. Rows that are not named are left out.
-        cuts: places in ``order`` at which a table must not continue, such as the starts of buckets.
+        place: place of each row in the new order, from 0 to ``count`` - 1, as from ``external_sort.places_of``; rows that are
+            ``nowhere`` are left out.
+        count: number of rows that have a place.
+        cuts: places at which a table must not continue, such as the starts of buckets.
         scratch: folder for the temporary file, which takes about as much room as the rows in memory would.
         held_bytes: of rows that are held, ``HELD_BYTES`` by default; where there are more, all go through the file.
 
     Yields:
-        Place in ``order`` of the table's first row, and the table.
+        Place of the table's first row, and the table.
 
     >>> from benchwright.curation.stage_rows import Rows
+    >>> from benchwright.curation.stages.external_sort import places_of
     >>> rows = Rows.of(pa.table({"key": ["a", "b", "c"]}))
-    >>> [(place, table["key"].to_pylist()) for place, table in reorder(rows, np.array([2, 0, 1]), cuts=[0, 1])]
+    >>> order = places_of([np.array([2, 0, 1])], 3)
+    >>> [(place, table["key"].to_pylist()) for place, table in reorder(rows, order, 3, cuts=[0, 1])]
     [(0, ['c']), (1, ['a', 'b'])]
     """
-    if not len(order):
+    if not count:
         return
     schema = rows.schema.remove_metadata()
     # Dictionaries take less room, and their codes are gathered faster than text.
     tables = (table.select(schema.names) for table in rows.batches(encoded=rows.repetitive()))
-    held, size, count = list[pa.Table](), 0, 0
+    held, size, seen = list[pa.Table](), 0, 0
     for table in tables:
         held.append(table.replace_schema_metadata())
-        size, count = size + table.nbytes, count + table.num_rows
+        size, seen = size + table.nbytes, seen + table.num_rows
         if size > (HELD_BYTES if held_bytes is None else held_bytes):
-            edges = _edges(len(order), cuts, size / count)
-            yield from _through_file(itertools.chain(held, tables), schema, _rank(order, rows.num_rows), edges, scratch)
+            edges = _edges(count, cuts, size / seen)
+            yield from _through_file(itertools.chain(held, tables), schema, place, edges, scratch)
             return
     gather = _Gather(pa.concat_tables(held), schema)
     del held
-    spans = itertools.pairwise(_edges(len(order), cuts, size / count).tolist())
+    spans = itertools.pairwise(_edges(count, cuts, size / seen).tolist())
+    order = np.empty(count, dtype=np.int64)
+    for first, some in place.blocks():
+        there = np.flatnonzero(some != nowhere(place.dtype))
+        order[some[there]] = there + first
     if size < _FEW_BYTES:
         yield from ((a, gather(order[a:b])) for a, b in spans)
         return
@@ -185,23 +138,15 @@ class _Gather:
         return self._table.take(pa.array(indices)).cast(self._schema)
 
 
-def _rank(order: np.ndarray, count: int) -> np.ndarray:
-    """Place of every row in ``order``, the largest number for those that have none."""
-    kind = np.uint32 if len(order) < 2**32 - 1 else np.uint64
-    rank = np.full(count, np.iinfo(kind).max, dtype=kind)
-    rank[order] = np.arange(len(order), dtype=kind)
-    return rank
-
-
 def _through_file(
-    tables: Iterable[pa.Table], schema: pa.Schema, rank: np.ndarray, edges: np.ndarray, scratch: str | None
+    tables: Iterable[pa.Table], schema: pa.Schema, place: SpillableArray, edges: np.ndarray, scratch: str | None
 ) -> Iterator[tuple[int, pa.Table]]:
     with tempfile.TemporaryFile(dir=scratch, buffering=1 << 20) as file:
-        cuts = SpilledBatches(file, schema.append(pa.field("", pa.from_numpy_dtype(rank.dtype))))
+        cuts = SpilledBatches(file, schema.append(pa.field("", pa.from_numpy_dtype(place.dtype))))
         least = min(max(_FEWEST, _CUT_ROWS * len(edges)), _MOST)
         for first, batch in ahead(in_batches(tables, schema, least, or_bytes=TABLE_BYTES)):
             with naming(scratch or tempfile.gettempdir()):
-                _cut(batch, rank[first : first + batch.num_rows], edges, cuts)
+                _cut(batch, place[first : first + batch.num_rows], edges, cuts)
         yield from ahead((start, _assembled(cuts.take(n), start)) for n, start in enumerate(edges[:-1].tolist()))
 
 
@@ -211,12 +156,12 @@ def _edges(total: int, cuts: Sequence[int], row_bytes: float) -> np.ndarray:
     return np.unique(np.concatenate([corners, *(np.arange(a, b, most) for a, b in itertools.pairwise(corners))]))
 
 
-def _cut(batch: pa.RecordBatch, rank: np.ndarray, edges: np.ndarray, cuts: SpilledBatches) -> None:
-    order = np.argsort(rank)
-    order = order[: np.searchsorted(rank, np.iinfo(rank.dtype).max, sorter=order)]
-    ranks = rank[order]
-    batch = batch.take(pa.array(order)).append_column("", pa.array(ranks))
-    cuts.add(batch, np.searchsorted(ranks, edges.astype(rank.dtype)))
+def _cut(batch: pa.RecordBatch, place: np.ndarray, edges: np.ndarray, cuts: SpilledBatches) -> None:
+    order = np.argsort(place)
+    order = order[: np.searchsorted(place, nowhere(place.dtype), sorter=order)]
+    place = place[order]
+    batch = batch.take(pa.array(order)).append_column("", pa.array(place))
+    cuts.add(batch, np.searchsorted(place, edges.astype(place.dtype)))
 
 
 def _assembled(table: pa.Table, start: int) -> pa.Table:

@@ -18,12 +18,12 @@ from ..encoders.encoder import MakeEncoder
 from ..encoders.loading import load_encoder
 from ..encoders.spec import EncoderSpec
 from ..rows import REJECTS, Sifted
+from .external_sort import numbers_dtype, numbers_of_digits, places_of, sorted_by_columns, sorted_by_numbers
 from .neighbours import Vectors
 from .nominate import gpu_knn
-from .ranks import ranks
-from .reorder import inverse, numbers_of_digits, stable_order
 from .retrieval_rule import Nominated, Rule, Selection, select
 from .shortage import report_shortages, shortages
+from .spill import SpillableArray
 from .topk import TopK, squared_norms
 
 if TYPE_CHECKING:
@@ -117,15 +117,15 @@ def retrieve_by_vectors(rows: Rows, query_vectors: np.ndarray, *, concepts: Sequ
             f"prompt {prompts[int(np.argmin(queries.any(axis=1)))]!r} means nothing to the encoder: its vector is zero"
         )
     index = _Index.of(rows)
-    reason = np.zeros(rows.num_rows, dtype=np.int8)
-    names = list(REASONS)
+    reasons = _Reasons()
     found: list[tuple[int, np.ndarray, Selection]] = []
-    vectors = Vectors(lambda ids: rows.gather("embedding", index.row_of[ids].astype(np.int64)))
-    for bucket, top, bottom in _scan(rows, index, queries, rule, reason):
+    for bucket, top, bottom, bad in _scan(rows, index, queries, rule):
+        reasons.add("bad_embedding", index.rows_of(bad))
+        vectors = Vectors(lambda ids: rows.gather("embedding", index.rows_of(ids)))
         chosen, left_out = select(top, bottom, concept_of=concept_of, rule=rule, vectors=vectors)
         for name, ids in left_out.items():
-            reason[index.row_of[ids]] = names.index(name)
-        found.append((bucket, index.row_of[chosen.ids].astype(np.int64), chosen))
+            reasons.add(name, index.rows_of(ids))
+        found.append((bucket, index.rows_of(chosen.ids), chosen))
     found.sort(key=lambda item: item[0])
     columns = _columns(found, concepts, rule)
     wanted = {concept.name: rule.per_class for concept in concepts}
@@ -133,7 +133,7 @@ def retrieve_by_vectors(rows: Rows, query_vectors: np.ndarray, *, concepts: Sequ
         wanted[rule.background] = rule.background_rows * len(concept_of)
     short = shortages(columns, buckets=sorted(index.counts), wanted=wanted)
     report_shortages(short, "retrieve", rule.on_shortage)
-    yield from _sifted(rows, columns, reason)
+    yield from _sifted(rows, columns, reasons)
 
 
 def check_concepts(concepts: Sequence[Concept], rule: Rule) -> None:
@@ -162,38 +162,64 @@ def check_unit(vectors: np.ndarray, names: Sequence[str]) -> None:
 
 
 class _Index(NamedTuple):
-    """Buckets and key order of all rows: ``id_of[row]`` is the rank of the row's key, which breaks ties; ``row_of`` is its
-    inverse. Each takes 4 bytes per row (8 from 4 billion rows on); keys are not held. Keys of digits are sorted as numbers.
+    """Order of the keys of all rows, and sizes of the buckets: ``id_of[row]`` is the rank of the row's key, which breaks ties;
+    ``row_of`` is its inverse. Keys of digits are sorted as numbers.
     """
 
-    buckets: np.ndarray
     counts: dict[int, int]
-    id_of: np.ndarray
-    row_of: np.ndarray
+    id_of: SpillableArray
+    row_of: SpillableArray
 
     @classmethod
     def of(cls, rows: Rows) -> _Index:
-        kind = np.uint32 if rows.num_rows < 2**32 else np.uint64
-        numbers = numbers_of_digits(rows.batches(["key"]), "key", rows.num_rows)
-        if numbers is None:
-            id_of = ranks(rows, [("key", "ascending")])
-            row_of = inverse(id_of)
-        else:
-            row_of = stable_order(numbers).astype(kind)
-            id_of = inverse(row_of)
-        buckets, at, counts = np.empty(rows.num_rows, dtype=np.int32), 0, Counter[int]()
-        for table in rows.batches(["bucket"]):
-            column = table["bucket"]
-            if column.null_count:
-                raise ValueError(f"{column.null_count} rows have no bucket")
-            numbers = column.to_numpy()
+        counts = Counter[int]()
+        for numbers in _buckets(rows):
             found, many = np.unique(numbers, return_counts=True)
-            if len(found) and not -(2**31) <= found[0] <= found[-1] < 2**31:
-                raise ValueError(f"bucket {found[0] if found[0] < 0 else found[-1]}: expected numbers of 32 bits")
             counts.update(dict(zip(found.tolist(), many.tolist(), strict=True)))
-            buckets[at : at + len(numbers)] = numbers
-            at += len(numbers)
-        return cls(buckets, dict(counts), id_of, row_of)
+        numbers = numbers_of_digits(lambda: rows.batches(["key"]), "key")
+        if numbers is None:
+            order = sorted_by_columns(lambda: rows.batches(["key"]), rows.schema, rows.num_rows, [("key", "ascending")])
+        else:
+            order = sorted_by_numbers(numbers)
+        row_of = SpillableArray(numbers_dtype(rows.num_rows))
+
+        def noted() -> Iterator[np.ndarray]:
+            for some in order:
+                row_of.append(some)
+                yield some
+
+        return cls(dict(counts), places_of(noted(), rows.num_rows), row_of)
+
+    def rows_of(self, ids: np.ndarray) -> np.ndarray:
+        """Row numbers, int64."""
+        return self.row_of.take(ids).astype(np.int64)
+
+
+def _buckets(rows: Rows) -> Iterator[np.ndarray]:
+    """Buckets of the rows, (n,) integers for each part."""
+    for table in rows.batches(["bucket"]):
+        column = table["bucket"]
+        if column.null_count:
+            raise ValueError(f"{column.null_count} rows have no bucket")
+        yield column.to_numpy()
+
+
+class _Reasons:
+    """Why rows are rejected, if for another reason than ``not_retrieved``."""
+
+    def __init__(self) -> None:
+        self._rows, self._reasons = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int8)]
+
+    def add(self, name: str, rows: np.ndarray) -> None:
+        """Add rows (n,) int64; of several reasons for a row the last counts."""
+        self._rows.append(rows)
+        self._reasons.append(np.full(len(rows), list(REASONS).index(name), dtype=np.int8))
+
+    def by_row(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows, ascending, and the index of each one's reason in ``REASONS``."""
+        rows, reasons = np.concatenate(self._rows), np.concatenate(self._reasons)
+        order = np.argsort(rows, kind="stable")
+        return rows[order], reasons[order]
 
 
 class _Keys(Sequence[str]):
@@ -210,9 +236,9 @@ class _Keys(Sequence[str]):
 
 
 def _scan(
-    rows: Rows, index: _Index, queries: np.ndarray, rule: Rule, reason: np.ndarray
-) -> Iterator[tuple[int, Nominated, Nominated | None]]:
-    """Candidates of each bucket, as soon as its last row has been read; marks rows without a direction in ``reason``."""
+    rows: Rows, index: _Index, queries: np.ndarray, rule: Rule
+) -> Iterator[tuple[int, Nominated, Nominated | None, np.ndarray]]:
+    """Candidates of each bucket, and the ids of its rows without a direction, as soon as its last row has been read."""
     # ``TopK`` needs it. Imported in this module, it is missed before a run makes anything: see ``requirements.check_packages``.
     import faiss  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
@@ -220,24 +246,23 @@ def _scan(
     waiting = dict(index.counts)
     states: dict[int, TopK] = {}
     knn, first = gpu_knn(), 0
-    for block in rows.arrays("embedding"):
+    for block, numbers in zip(rows.arrays("embedding"), _buckets(rows), strict=True):
+        if len(block) != len(numbers):
+            raise ValueError(f"{len(block)} vectors for {len(numbers)} rows: expected one embedding a row")
         check_unit(np.asarray(block[:64], dtype=np.float32), _Keys(rows, first))
-        buckets = index.buckets[first : first + len(block)]
-        for bucket in np.unique(buckets).tolist():
-            places = np.flatnonzero(buckets == bucket)
+        ids = index.id_of[first : first + len(block)].astype(np.int64)
+        for bucket in np.unique(numbers).tolist():
+            places = np.flatnonzero(numbers == bucket)
             whole = len(places) == places[-1] - places[0] + 1
             part = block[places[0] : places[-1] + 1] if whole else block[places]
             state = states.setdefault(bucket, TopK(signed, rule.candidates, knn))
-            state.add(part, index.id_of[first + places].astype(np.int64))
+            state.add(part, ids[places])
             waiting[bucket] -= len(places)
             if waiting[bucket] == 0:
-                scores, ids, bad = states.pop(bucket).result()
-                reason[index.row_of[bad]] = list(REASONS).index("bad_embedding")
-                ends = Nominated(scores[len(queries) :], ids[len(queries) :]) if rule.background else None
-                yield bucket, Nominated(scores[: len(queries)], ids[: len(queries)]), ends
+                scores, found, bad = states.pop(bucket).result()
+                ends = Nominated(scores[len(queries) :], found[len(queries) :]) if rule.background else None
+                yield bucket, Nominated(scores[: len(queries)], found[: len(queries)]), ends, bad
         first += len(block)
-    if first != rows.num_rows:
-        raise ValueError(f"{first} vectors for {rows.num_rows} rows: expected one embedding a row")
 
 
 def _columns(found: Sequence[tuple[int, np.ndarray, Selection]], concepts: Sequence[Concept], rule: Rule) -> pa.Table:
@@ -260,19 +285,25 @@ def _columns(found: Sequence[tuple[int, np.ndarray, Selection]], concepts: Seque
     )
 
 
-def _sifted(rows: Rows, columns: pa.Table, reason: np.ndarray) -> Iterator[Sifted]:
+def _sifted(rows: Rows, columns: pa.Table, reasons: _Reasons) -> Iterator[Sifted]:
     added = ["concept", "query", "score", "rank"]
     names = pa.array(list(REASONS), pa.string())
     details = pa.array(list(REASONS.values()), pa.string())
     chosen_rows = columns["row"].to_numpy()
-    chosen = np.zeros(rows.num_rows, dtype=bool)
-    chosen[chosen_rows] = True
+    in_order = np.sort(chosen_rows)
+    reason_rows, reason = reasons.by_row()
     kept: list[pa.Table] = []
     rejected: list[pa.Table] = []
     first, held = 0, 0
     for batch in rows.batches():
-        mask = chosen[first : first + batch.num_rows]
-        why = pa.array(reason[first : first + batch.num_rows][~mask])
+        mask = np.zeros(batch.num_rows, dtype=bool)
+        mask[in_order[slice(*np.searchsorted(in_order, [first, first + batch.num_rows]))] - first] = True
+        of_each, told = (
+            np.zeros(batch.num_rows, dtype=np.int8),
+            slice(*np.searchsorted(reason_rows, [first, first + len(mask)])),
+        )
+        of_each[reason_rows[told] - first] = reason[told]
+        why = pa.array(of_each[~mask])
         keys = batch["key"].filter(pa.array(~mask))
         rejected.append(pa.table({"key": keys, "reason": names.take(why), "detail": details.take(why)}, schema=REJECTS))
         kept.append(batch.filter(pa.array(mask)).drop_columns([n for n in added if n in batch.column_names]))
@@ -285,7 +316,7 @@ def _sifted(rows: Rows, columns: pa.Table, reason: np.ndarray) -> Iterator[Sifte
     if not kept:
         return
     # Rows were collected in input order; the rank of each among the chosen row numbers brings them into the final order.
-    place = np.searchsorted(np.sort(chosen_rows), chosen_rows)
+    place = np.searchsorted(in_order, chosen_rows)
     table = pa.concat_tables(kept).take(pa.array(place))
     yield Sifted(_beside(table, columns.select(added)), pa.concat_tables(rejected))
 

@@ -1,10 +1,11 @@
-"""Batches spilled to a temporary file by range number, and read back range by range."""
+"""Rows and numbers that are kept in temporary files where they are many."""
 
 from __future__ import annotations
 
 import collections
 import math
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TypeVar
@@ -16,12 +17,88 @@ from ..records import naming
 
 T = TypeVar("T")
 
+_BLOCK = 1 << 20
+
+
+HELD_BYTES = 1 << 26
+"""Size up to which a ``SpillableArray`` is in memory."""
+
+
+class SpillableArray:
+    """One-dimensional array that is appended to and read by slices: in memory up to ``HELD_BYTES``, then in a temporary file.
+
+    Args:
+        dtype: of the values.
+        scratch: folder for the file; default: the system's.
+
+    >>> values = SpillableArray(np.int64)
+    >>> values.append(np.arange(3))
+    >>> values.append(np.arange(2))
+    >>> len(values), values[1:4], values.take(np.array([4, 0]))
+    (5, array([1, 2, 0]), array([1, 0]))
+    """
+
+    def __init__(self, dtype: np.typing.DTypeLike, *, scratch: str | None = None) -> None:
+        self.dtype = np.dtype(dtype)
+        self._file = tempfile.SpooledTemporaryFile(HELD_BYTES, buffering=1 << 20, dir=scratch)  # noqa: SIM115  # closed with this object
+        self._folder = scratch or tempfile.gettempdir()
+        self._length = 0
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, values: np.ndarray, *, scratch: str | None = None) -> SpillableArray:
+        """An array of these values."""
+        made = cls(values.dtype, scratch=scratch)
+        made.append(values)
+        return made
+
+    def append(self, values: np.ndarray) -> None:
+        """Append values (n,), which are converted to ``dtype``."""
+        with self._lock, naming(self._folder):
+            self._file.seek(0, 2)
+            self._file.write(np.ascontiguousarray(values, dtype=self.dtype).data)
+            self._length += len(values)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        """A copy of consecutive values."""
+        start, stop, step = rows.indices(self._length)
+        if step != 1:
+            raise IndexError(f"step {step}: only slices of consecutive values can be read")
+        values = np.empty(max(stop - start, 0), dtype=self.dtype)
+        if not len(values):
+            return values
+        with self._lock, naming(self._folder):
+            self._file.seek(start * self.dtype.itemsize)
+            self._file.readinto(values.data.cast("B"))
+        return values
+
+    def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield all values, a few megabytes at a time, with the index of the first."""
+        for start in range(0, self._length, _BLOCK):
+            yield start, self[start : start + _BLOCK]
+
+    def take(self, indices: np.ndarray) -> np.ndarray:
+        """Values at ``indices``, integers (n,); each block that has one of them is read once."""
+        found = np.empty(len(indices), dtype=self.dtype)
+        order = np.argsort(indices, kind="stable")
+        ordered = indices[order].astype(np.int64)
+        at = 0
+        while at < len(ordered):
+            start = int(ordered[at])
+            end = int(np.searchsorted(ordered, start + _BLOCK))
+            found[order[at:end]] = self[start : int(ordered[end - 1]) + 1][ordered[at:end] - start]
+            at = end
+        return found
+
 
 class SpilledBatches:
     """Batches in a file, by the number of their range."""
 
     def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
-        self._file, self._schema = file, schema
+        self._file, self.schema = file, schema
         self._places: dict[int, list[tuple[int, int]]] = collections.defaultdict(list)
 
     def add(self, batch: pa.RecordBatch, bounds: np.ndarray) -> None:
@@ -37,8 +114,8 @@ class SpilledBatches:
         batches: list[pa.RecordBatch] = []
         for start, size in self._places[number]:
             self._file.seek(start)
-            batches.append(pa.ipc.read_record_batch(pa.py_buffer(self._file.read(size)), self._schema))
-        return pa.Table.from_batches(batches, self._schema)
+            batches.append(pa.ipc.read_record_batch(pa.py_buffer(self._file.read(size)), self.schema))
+        return pa.Table.from_batches(batches, self.schema)
 
 
 def of_at_least(

@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ...curation.rows import REJECTS, Sifted, sift, with_column
-from ...curation.stages.ranks import coded, draws, places_in_groups, ranks
-from ...curation.stages.reorder import inverse, reorder, stable_order
+from ...curation.stages.external_sort import places_of, sorted_by_columns, stable_order
+from ...curation.stages.ranks import coded, draws, places_in_groups
+from ...curation.stages.reorder import reorder
 from .hierarchy import Hierarchy, hierarchy_of_places, propose, read_hierarchy, read_parents
 from .tasks import DrawnTasks, Tasks, check_tasks, draw_tasks, read_tasks, restricted_tasks
 
@@ -187,7 +188,7 @@ def assign(
     order, code, role = order[sort], code[sort], role[sort]
     in_super, in_sub = in_super[sort], in_sub[sort]
     del sort
-    for at, table in reorder(rows, order, [], held_bytes=_HELD_BYTES):
+    for at, table in reorder(rows, places_of([order], rows.num_rows), len(order), [], held_bytes=_HELD_BYTES):
         mine = slice(at, at + table.num_rows)
         kept = _with_columns(table, code[mine], role[mine], in_super[mine], in_sub[mine], tree, made)
         yield Sifted(kept, REJECTS.empty_table())
@@ -283,12 +284,13 @@ def _in_order(rows: Rows, tree: Hierarchy, seed: int | None) -> tuple[NDArray[np
     places = {name: place for place, name in enumerate(tree.subclasses)}
     code = np.asarray([places.get(name, -1) for name in classes], dtype=np.int32)[code]
     by = ["file", "key"] if seed is None else ["key"]
-    order = inverse(ranks(rows, [(name, "ascending") for name in by]))
+    sort = sorted_by_columns(lambda: rows.batches(by), rows.schema, rows.num_rows, [(name, "ascending") for name in by])
+    order = np.concatenate([np.empty(0, dtype=np.int64), *sort])
     if seed is not None:
-        order = order[np.argsort(draws(rows, seed, "iirc_shares")[order], kind="stable")]
+        order = order[np.argsort(draws(rows, seed, "iirc_shares")[:][order], kind="stable")]
     order = order[code[order] >= 0]
     order = order[stable_order(code[order].astype(np.int64))]
-    return order.astype(np.int64), code[order], split[order]
+    return order, code[order], split[order]
 
 
 def assign_roles(code: Ints, split: Ints, shares: Shares) -> Ints:

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...curation.rng import uniform
+from ...curation.stages.external_sort import places_of
 from ...curation.stages.ranks import coded, draws, places_in_groups
 from ...curation.stages.reorder import reorder
 from ..roles import ROLES
@@ -345,11 +346,12 @@ def assign_increments(
     label = _codes(rows, "label_recent_first")
     plan = plan_increments(label, role, release, later=[(each.count, each.seed) for each in later], preset=preset)
     del label, release
-    place = positions(plan, role, order=order, draws=lambda: draws(rows, seed, "assign_increments"), seed=seed)
+    place = positions(plan, role, order=order, draws=lambda: draws(rows, seed, "assign_increments")[:], seed=seed)
     group = plan.increment * len(ROLES) + role
     ranked = np.lexsort((place, group))
     blocks = pa.array(BLOCKS)
-    for start, table in reorder(rows, ranked, (np.flatnonzero(np.diff(group[ranked])) + 1).tolist()):
+    cuts = (np.flatnonzero(np.diff(group[ranked])) + 1).tolist()
+    for start, table in reorder(rows, places_of([ranked], len(ranked)), len(ranked), cuts):
         some = ranked[start : start + table.num_rows]
         table = table.append_column("increment", pa.array(plan.increment[some], pa.int64()))
         table = table.append_column("novel", pa.array(plan.novel[some]))

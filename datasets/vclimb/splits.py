@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from ...curation.rng import uniform
 from ...curation.rows import Sifted, sift, with_column
+from ...curation.stages.external_sort import stable_order
 from ...curation.stages.ranks import coded, draws, in_tables
-from ...curation.stages.reorder import stable_order
 from ..roles import ROLES
 from ..videos.groups import whole_groups
 
@@ -207,7 +207,7 @@ def assign_clip_roles(
 def _drawn_roles(rows: Rows, rule: RoleRule, train_share: float, val_share: float, seed: int) -> np.ndarray:
     """Index in ``ROLES`` of every clip's role, int8 (n,)."""
     labels, label = coded(rows, "label")
-    drawn = draws(rows, seed, "assign_roles") if rule == "by_class" else np.empty(0)
+    drawn = draws(rows, seed, "assign_roles")[:] if rule == "by_class" else np.empty(0)
     groups, group = coded(rows, "group") if rule == "by_group" else ([], label)
     names = np.asarray(groups, dtype=object)
     role = np.full(rows.num_rows, 2, dtype=np.int8)

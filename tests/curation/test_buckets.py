@@ -18,7 +18,7 @@ from benchwright.curation.parquet import write_parquet
 from benchwright.curation.rows import REJECTS, Sifted
 from benchwright.curation.run import run
 from benchwright.curation.stage_rows import PartInfo, Rows
-from benchwright.curation.stages import reorder
+from benchwright.curation.stages import external_sort, reorder
 from benchwright.curation.stages.buckets import (
     Bucketed,
     BucketLimits,
@@ -147,7 +147,7 @@ def test_columns_that_cannot_be_sorted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("values", [[-(2**62), 2**62, 0, 5, 5, -7], [3, 3, 3], [], [1_000_000, 0, 2_000_000, 0]])
 def test_stable_order_of_any_numbers(values: list[int]) -> None:
     array = np.asarray(values, dtype=np.int64)
-    assert reorder.stable_order(array.copy()).tolist() == np.argsort(array, kind="stable").tolist()
+    assert external_sort.stable_order(array.copy()).tolist() == np.argsort(array, kind="stable").tolist()
 
 
 def published() -> list[BucketLimits]:

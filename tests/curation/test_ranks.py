@@ -12,7 +12,7 @@ import pytest
 from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.shard_assignment import assign_shards
 from benchwright.curation.stage_rows import PartInfo, Rows
-from benchwright.curation.stages import buckets, choose, image_sources, ranks, reorder, spill, unique_keys
+from benchwright.curation.stages import buckets, choose, external_sort, image_sources, ranks, reorder, spill, unique_keys
 from benchwright.curation.store import Store
 from benchwright.curation.tasks import _shard_bounds
 from benchwright.datasets.clear.samples import place
@@ -32,14 +32,16 @@ def parted(table: pa.Table, size: int = 90) -> Rows:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a thousand rows take several stretches, tables and ranges."""
-    monkeypatch.setattr(ranks, "HELD_ROWS", 256)
-    monkeypatch.setattr(ranks, "_DRAWN", 8)
+    monkeypatch.setattr(external_sort, "HELD_ROWS", 256)
+    monkeypatch.setattr(external_sort, "_DRAWN", 8)
+    monkeypatch.setattr(external_sort, "_BLOCK", 100)
+    monkeypatch.setattr(spill, "HELD_BYTES", 400)
+    monkeypatch.setattr(spill, "_BLOCK", 150)
     monkeypatch.setattr(ranks, "TABLE_ROWS", 150)
     monkeypatch.setattr(reorder, "TABLE_ROWS", 70)
     monkeypatch.setattr(reorder, "HELD_BYTES", 1_000)
     monkeypatch.setattr(choose, "TABLE_ROWS", 40)
     monkeypatch.setattr(unique_keys, "HELD_HASHES", 100)
-    monkeypatch.setattr(buckets, "_AT_ONCE", 64)
 
 
 def drawn() -> pa.Table:
@@ -74,7 +76,7 @@ def test_ranks_are_those_of_a_stable_sort(by: list[str], way: str) -> None:
     table = drawn()
     values = [[(value is None, value) for value in table[name].to_pylist()] for name in by]
     order = sorted(range(COUNT), key=lambda row: [column[row] for column in values], reverse=way == "descending")
-    assert np.argsort(ranks.ranks(parted(table), [(name, way) for name in by])).tolist() == order
+    assert np.argsort(ranks.ranks(parted(table), [(name, way) for name in by])[:]).tolist() == order
 
 
 @pytest.mark.usefixtures("small")
@@ -87,8 +89,8 @@ def test_stretches_are_many_and_of_some_size(monkeypatch: pytest.MonkeyPatch) ->
         return table
 
     monkeypatch.setattr(spill.SpilledBatches, "take", told)
-    ranks.ranks(parted(drawn()), [("bucket", "ascending"), ("key", "ascending")])
-    assert len(seen) > 10
+    rows, by = parted(drawn()), [("bucket", "ascending"), ("key", "ascending")]
+    assert len(list(external_sort.sorted_by_columns(rows.batches, rows.schema, COUNT, by))) > 10
     assert sum(seen) == COUNT
     assert max(seen) < 256
 
@@ -109,8 +111,9 @@ def test_wide_rows_come_in_smaller_tables(monkeypatch: pytest.MonkeyPatch) -> No
     assert [first for first, _ in ranks.in_tables(parted(table))] == list(range(0, COUNT, 90))
     monkeypatch.setattr(reorder, "TABLE_BYTES", 10 * table.nbytes // COUNT)
     back = np.arange(COUNT)[::-1]
+    order = external_sort.places_of([back], COUNT)
     for held in (0, 1 << 30):  # through a file, and in memory
-        found = [part for _, part in reorder.reorder(parted(table), back, [], held_bytes=held)]
+        found = [part for _, part in reorder.reorder(parted(table), order, COUNT, [], held_bytes=held)]
         assert 5 < max(map(len, found)) < 15
         assert pa.concat_tables(found).equals(table.take(back))
 
@@ -234,7 +237,7 @@ def test_shards_go_on_over_parts() -> None:
 def test_an_order_of_numbers_needs_one_array() -> None:
     values = np.random.default_rng(0).integers(0, 1 << 40, 1 << 21)
     tracemalloc.start()
-    reorder.stable_order(values)
+    external_sort.stable_order(values)
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < values.nbytes // 2

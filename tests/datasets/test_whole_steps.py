@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from benchwright.curation.rows import Sifted
 from benchwright.curation.stage_rows import Rows
-from benchwright.curation.stages import ranks, reorder
+from benchwright.curation.stages import external_sort, ranks, reorder
 from benchwright.datasets.iirc.assign import Hierarchy, Shares, assign
 from benchwright.datasets.iirc.tasks import DrawnTasks
 from benchwright.datasets.kinetics.inventory import as_clips
@@ -128,11 +128,11 @@ def test_a_step_gives_the_same_of_many_parts_as_of_one(step_name: str, monkeypat
     whole = gathered(step(Held(table)))
     for module, name, value in (
         (ranks, "TABLE_ROWS", 50),
-        (ranks, "HELD_ROWS", 64),
+        (external_sort, "HELD_ROWS", 64),
         (unify_module, "HELD_ROWS", 64),
         (unify_module, "_DRAWN", 4),
         (unify_module, "ROWS_AT_ONCE", 50),
-        (ranks, "_DRAWN", 8),
+        (external_sort, "_DRAWN", 8),
         (reorder, "TABLE_ROWS", 70),
         (reorder, "HELD_BYTES", 100),
     ):
