@@ -1,13 +1,14 @@
 """Orders of rows of any number: row numbers sorted by columns or by integers, and the place of each row in such an order.
 
-Up to ``HELD_ROWS`` rows are sorted in memory. More are cut, at borders drawn from them, into stretches of the order of about a
-quarter as many rows; these are kept in one temporary file and sorted one after another. Memory does not grow with the rows.
+Up to ``HELD_ROWS`` rows, or ``HELD_NUMBERS`` numbers, are sorted in memory. More are cut, at borders drawn from them, into
+stretches of the order of about a quarter as many; these are kept in one temporary file and sorted one after another. Memory does not grow with the rows.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,10 @@ from ..records import naming
 from .spill import SpillableArray, SpilledBatches, ahead, in_batches
 
 HELD_ROWS = 1 << 22
-"""Maximum number of rows that are sorted in memory at once."""
+"""Maximum number of rows that are sorted by columns in memory."""
+
+HELD_NUMBERS = 1 << 24
+"""Maximum number of rows that are sorted by a number, or brought into the order of the rows, in memory."""
 
 NO_NUMBER = np.iinfo(np.int64).min
 """Number of a row that has none."""
@@ -111,15 +115,15 @@ def _row_borders(batches: Iterable[tuple[int, pa.RecordBatch]], schema: pa.Schem
     draw = np.random.default_rng(0)
     drawn = [schema.empty_table()]
     for first, batch in batches:
-        at = _drawn(batch.num_rows, draw)
+        at = _drawn(batch.num_rows, HELD_ROWS, draw)
         drawn.append(pa.Table.from_batches([batch.take(pa.array(at))]).append_column(_ROW, pa.array(at + first)))
     found = pa.concat_tables(drawn)
     return found.take(pc.sort_indices(found, sort_keys=list(by))[_DRAWN::_DRAWN])
 
 
-def _drawn(count: int, draw: np.random.Generator) -> np.ndarray:
-    """Indices of ``_DRAWN`` of each ``HELD_ROWS // 4`` rows, int64."""
-    every = max(HELD_ROWS // 4 // _DRAWN, 1)
+def _drawn(count: int, held: int, draw: np.random.Generator) -> np.ndarray:
+    """Indices of ``_DRAWN`` of each ``held // 4`` rows, int64."""
+    every = max(held // 4 // _DRAWN, 1)
     starts = np.arange(0, count, every)
     return np.minimum(starts + draw.integers(0, every, len(starts)), count - 1)
 
@@ -153,7 +157,7 @@ def sorted_by_numbers(values: SpillableArray, *, absent: int | None = None, scra
     [array([2, 0, 3], dtype=uint32)]
     """
     kind = numbers_dtype(len(values))
-    if len(values) <= HELD_ROWS:
+    if len(values) <= HELD_NUMBERS:
         numbers, rows = values[:], np.arange(len(values), dtype=kind)
         if absent is not None and np.any(numbers == absent):
             numbers, rows = numbers[numbers != absent], rows[numbers != absent]
@@ -166,11 +170,14 @@ def sorted_by_numbers(values: SpillableArray, *, absent: int | None = None, scra
             rows = np.arange(first, first + len(numbers), dtype=kind)
             if absent is not None:
                 rows, numbers = rows[numbers != absent], numbers[numbers != absent]
-            stretch = _stretches(numbers, rows, border_numbers, border_rows)
-            _spill(cuts, stretch, len(border_rows) + 1, rows, numbers, scratch)
+            order = stable_order(numbers.copy())
+            rows, numbers = rows[order], numbers[order]
+            bounds = [0, *map(partial(_before, numbers, rows), border_numbers, border_rows), len(rows)]
+            with naming(scratch or tempfile.gettempdir()):
+                cuts.add(pa.record_batch([rows, numbers], schema=cuts.schema), np.array(bounds))
         for number in range(len(border_rows) + 1):
             table = cuts.take(number)
-            yield table["row"].to_numpy()[stable_order(np.array(table["number"]))]
+            yield table["row"].to_numpy()[stable_order(np.require(table["number"].to_numpy(), requirements="W"))]
 
 
 def numbers_of_digits(
@@ -206,11 +213,11 @@ def numbers_of_digits(
 
 
 def _number_borders(values: SpillableArray, absent: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers and rows that cut all rows into stretches of about ``HELD_ROWS // 4``, in order."""
+    """Numbers and rows that cut all rows into stretches of about ``HELD_NUMBERS // 4``, in order."""
     draw = np.random.default_rng(0)
     numbers, rows = list[np.ndarray](), list[np.ndarray]()
     for first, block in values.blocks():
-        at = _drawn(len(block), draw)
+        at = _drawn(len(block), HELD_NUMBERS, draw)
         at = at[block[at] != absent] if absent is not None else at
         numbers.append(block[at])
         rows.append(at + first)
@@ -219,15 +226,10 @@ def _number_borders(values: SpillableArray, absent: int | None) -> tuple[np.ndar
     return number[order], row[order]
 
 
-def _stretches(numbers: np.ndarray, rows: np.ndarray, border_numbers: np.ndarray, border_rows: np.ndarray) -> np.ndarray:
-    """Number of the stretch that each row belongs to: the number of borders that it is not before."""
-    found = np.searchsorted(border_numbers, numbers, side="right")
-    equal = np.flatnonzero(border_numbers[np.maximum(found - 1, 0)] == numbers) if len(border_numbers) else found[:0]
-    for value in np.unique(numbers[equal]):  # of equal numbers the row decides
-        mine = equal[numbers[equal] == value]
-        low, high = np.searchsorted(border_numbers, value, side="left"), found[mine[0]]
-        found[mine] = low + np.searchsorted(border_rows[low:high], rows[mine], side="right")
-    return found
+def _before(numbers: np.ndarray, rows: np.ndarray, border_number: int, border_row: int) -> int:
+    """How many of some rows, sorted by number and row, come before a border."""
+    low, high = np.searchsorted(numbers, border_number), np.searchsorted(numbers, border_number, side="right")
+    return int(low + np.searchsorted(rows[low:high], border_row))
 
 
 def _spill(
@@ -326,7 +328,7 @@ def by_row(
     array([ 0, -1, 20, 30], dtype=int8)
     """
     found = SpillableArray(dtype, scratch=scratch)
-    if count <= HELD_ROWS:
+    if count <= HELD_NUMBERS:
         values = np.full(count, missing, dtype=found.dtype)
         for rows, some in pieces:
             values[rows] = some
@@ -334,17 +336,17 @@ def by_row(
         return found
     kind = numbers_dtype(count)
     schema = pa.schema([("row", pa.from_numpy_dtype(kind)), ("value", pa.from_numpy_dtype(found.dtype))])
-    ranges = (count - 1) // HELD_ROWS + 1
+    ranges = (count - 1) // HELD_NUMBERS + 1
     with tempfile.TemporaryFile(dir=scratch, buffering=1 << 20) as file:
         cuts = SpilledBatches(file, schema)
         for rows, some in pieces:
             for start in range(0, len(rows), _BLOCK):
                 mine = rows[start : start + _BLOCK].astype(kind)
                 values = some[start : start + _BLOCK].astype(found.dtype)
-                _spill(cuts, mine // kind.type(HELD_ROWS), ranges, mine, values, scratch)
+                _spill(cuts, mine // kind.type(HELD_NUMBERS), ranges, mine, values, scratch)
         for number in range(ranges):
-            first = number * HELD_ROWS
-            values = np.full(min(HELD_ROWS, count - first), missing, dtype=found.dtype)
+            first = number * HELD_NUMBERS
+            values = np.full(min(HELD_NUMBERS, count - first), missing, dtype=found.dtype)
             table = cuts.take(number)
             values[table["row"].to_numpy() - kind.type(first)] = table["value"].to_numpy()
             found.append(values)

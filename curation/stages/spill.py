@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import array
 import collections
 import math
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import IO, TypeVar
 
 import numpy as np
@@ -81,10 +83,13 @@ class SpillableArray:
             yield start, self[start : start + _BLOCK]
 
     def take(self, indices: np.ndarray) -> np.ndarray:
-        """Values at ``indices``, integers (n,); each block that has one of them is read once."""
+        """Values at ``indices``, integers (n,) from 0 on; each block that has one of them is read once."""
         found = np.empty(len(indices), dtype=self.dtype)
         order = np.argsort(indices, kind="stable")
         ordered = indices[order].astype(np.int64)
+        if len(ordered) and not 0 <= ordered[0] <= ordered[-1] < self._length:
+            wrong = ordered[0] if ordered[0] < 0 else ordered[-1]
+            raise IndexError(f"index {wrong} of an array of {self._length} values")
         at = 0
         while at < len(ordered):
             start = int(ordered[at])
@@ -99,20 +104,21 @@ class SpilledBatches:
 
     def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
         self._file, self.schema = file, schema
-        self._places: dict[int, list[tuple[int, int]]] = collections.defaultdict(list)
+        self._places: dict[int, array.array[int]] = collections.defaultdict(partial(array.array, "q"))
 
     def add(self, batch: pa.RecordBatch, bounds: np.ndarray) -> None:
         """Add a batch whose rows ``bounds[n]`` to ``bounds[n + 1] - 1`` belong to range n."""
         for number in np.flatnonzero(np.diff(bounds)).tolist():
             low, high = int(bounds[number]), int(bounds[number + 1])
             data = batch.slice(low, high - low).serialize()
-            self._places[number].append((self._file.tell(), data.size))
+            self._places[number].extend((self._file.tell(), data.size))
             self._file.write(data)
 
     def take(self, number: int) -> pa.Table:
         """The batches of a range."""
         batches: list[pa.RecordBatch] = []
-        for start, size in self._places[number]:
+        places = self._places[number]
+        for start, size in zip(places[::2], places[1::2], strict=True):
             self._file.seek(start)
             batches.append(pa.ipc.read_record_batch(pa.py_buffer(self._file.read(size)), self.schema))
         return pa.Table.from_batches(batches, self.schema)

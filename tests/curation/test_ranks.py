@@ -33,6 +33,7 @@ def parted(table: pa.Table, size: int = 90) -> Rows:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a thousand rows take several stretches, tables and ranges."""
     monkeypatch.setattr(external_sort, "HELD_ROWS", 256)
+    monkeypatch.setattr(external_sort, "HELD_NUMBERS", 256)
     monkeypatch.setattr(external_sort, "_DRAWN", 8)
     monkeypatch.setattr(external_sort, "_BLOCK", 100)
     monkeypatch.setattr(spill, "HELD_BYTES", 400)

@@ -129,6 +129,7 @@ def test_a_step_gives_the_same_of_many_parts_as_of_one(step_name: str, monkeypat
     for module, name, value in (
         (ranks, "TABLE_ROWS", 50),
         (external_sort, "HELD_ROWS", 64),
+        (external_sort, "HELD_NUMBERS", 64),
         (unify_module, "HELD_ROWS", 64),
         (unify_module, "_DRAWN", 4),
         (unify_module, "ROWS_AT_ONCE", 50),
