@@ -1,7 +1,8 @@
 """Orders of rows of any number: row numbers sorted by columns or by integers, and the place of each row in such an order.
 
 Up to ``HELD_ROWS`` rows, or ``HELD_NUMBERS`` numbers, are sorted in memory. More are cut, at borders drawn from them, into
-stretches of the order of about a quarter as many; these are kept in one temporary file and sorted one after another. Memory does not grow with the rows.
+stretches of about a quarter as many; these are kept in one temporary file and sorted one after another. Memory does
+not grow with the rows.
 """
 
 from __future__ import annotations
