@@ -22,7 +22,7 @@ from .spill import SpillableArray, SpilledBatches, ahead, in_batches
 HELD_ROWS = 1 << 22
 """Maximum number of rows that are sorted by columns in memory."""
 
-HELD_NUMBERS = 1 << 24
+HELD_NUMBERS = 1 << 25
 """Maximum number of rows that are sorted by a number, or brought into the order of the rows, in memory."""
 
 NO_NUMBER = np.iinfo(np.int64).min
