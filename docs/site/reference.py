@@ -32,7 +32,7 @@ MODULES = {
     "Stages": [
         *(f"curation.stages.{name}" for name in ("blur", "buckets", "choose", "dates", "detectors", "exif", "images")),
         *(f"curation.stages.{name}" for name in ("image_sources", "near_duplicates", "picture_hash", "ranks")),
-        *(f"curation.stages.{name}" for name in ("reorder", "shortage")),
+        *(f"curation.stages.{name}" for name in ("external_sort", "reorder", "shortage", "spill: SpillableArray")),
     ],
     "Protocols": [
         *(f"datasets.{name}" for name in ("clear.splits", "iirc.tasks", "iirc.view", "kowl.example", "kowl.increments")),
