@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..records import naming
-from .spill import SpillableArray, SpilledBatches, ahead, in_batches
+from .spill import SpillableArray, SpilledBatches, SpilledNumbers, ahead, in_batches
 
 HELD_ROWS = 1 << 22
 """Maximum number of rows that are sorted in memory at once."""
@@ -160,17 +160,15 @@ def sorted_by_numbers(values: SpillableArray, *, absent: int | None = None, scra
         yield rows[stable_order(numbers)]
         return
     border_numbers, border_rows = _number_borders(values, absent)
-    with tempfile.TemporaryFile(dir=scratch, buffering=1 << 20) as file:
-        cuts = SpilledBatches(file, pa.schema([("row", pa.from_numpy_dtype(kind)), ("number", pa.int64())]))
-        for first, numbers in values.blocks():
-            rows = np.arange(first, first + len(numbers), dtype=kind)
-            if absent is not None:
-                rows, numbers = rows[numbers != absent], numbers[numbers != absent]
-            stretch = _stretches(numbers, rows, border_numbers, border_rows)
-            _spill(cuts, stretch, len(border_rows) + 1, rows, numbers, scratch)
-        for number in range(len(border_rows) + 1):
-            table = cuts.take(number)
-            yield table["row"].to_numpy()[stable_order(np.array(table["number"]))]
+    cuts = SpilledNumbers([kind, np.int64], len(border_rows) + 1, scratch=scratch)
+    for first, numbers in values.blocks():
+        rows = np.arange(first, first + len(numbers), dtype=kind)
+        if absent is not None:
+            rows, numbers = rows[numbers != absent], numbers[numbers != absent]
+        cuts.add(_stretches(numbers, rows, border_numbers, border_rows), [rows, numbers])
+    for number in range(len(border_rows) + 1):
+        rows, numbers = cuts.take(number)
+        yield rows[stable_order(numbers)]
 
 
 def numbers_of_digits(
@@ -228,17 +226,6 @@ def _stretches(numbers: np.ndarray, rows: np.ndarray, border_numbers: np.ndarray
         low, high = np.searchsorted(border_numbers, value, side="left"), found[mine[0]]
         found[mine] = low + np.searchsorted(border_rows[low:high], rows[mine], side="right")
     return found
-
-
-def _spill(
-    cuts: SpilledBatches, range_of: np.ndarray, ranges: int, rows: np.ndarray, values: np.ndarray, scratch: str | None
-) -> None:
-    """Spill rows and values by the number of their range; those of a range keep their order."""
-    # numpy sorts integers of 16 bits by counting.
-    order = np.argsort(range_of.astype(np.uint16) if ranges <= 1 << 16 else range_of, kind="stable")
-    batch = pa.record_batch([pa.array(rows[order]), pa.array(values[order])], names=cuts.schema.names)
-    with naming(scratch or tempfile.gettempdir()):
-        cuts.add(batch, np.concatenate([[0], np.cumsum(np.bincount(range_of, minlength=ranges))]))
 
 
 def stable_order(values: np.ndarray) -> np.ndarray:
@@ -333,19 +320,14 @@ def by_row(
         found.append(values)
         return found
     kind = numbers_dtype(count)
-    schema = pa.schema([("row", pa.from_numpy_dtype(kind)), ("value", pa.from_numpy_dtype(found.dtype))])
     ranges = (count - 1) // HELD_ROWS + 1
-    with tempfile.TemporaryFile(dir=scratch, buffering=1 << 20) as file:
-        cuts = SpilledBatches(file, schema)
-        for rows, some in pieces:
-            for start in range(0, len(rows), _BLOCK):
-                mine = rows[start : start + _BLOCK].astype(kind)
-                values = some[start : start + _BLOCK].astype(found.dtype)
-                _spill(cuts, mine // kind.type(HELD_ROWS), ranges, mine, values, scratch)
-        for number in range(ranges):
-            first = number * HELD_ROWS
-            values = np.full(min(HELD_ROWS, count - first), missing, dtype=found.dtype)
-            table = cuts.take(number)
-            values[table["row"].to_numpy() - kind.type(first)] = table["value"].to_numpy()
-            found.append(values)
+    cuts = SpilledNumbers([kind, found.dtype], ranges, scratch=scratch)
+    for rows, some in pieces:
+        cuts.add(rows // rows.dtype.type(HELD_ROWS), [rows, some])
+    for number in range(ranges):
+        first = number * HELD_ROWS
+        values = np.full(min(HELD_ROWS, count - first), missing, dtype=found.dtype)
+        rows, some = cuts.take(number)
+        values[rows - kind.type(first)] = some
+        found.append(values)
     return found

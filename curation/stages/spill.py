@@ -6,7 +6,7 @@ import collections
 import math
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TypeVar
 
@@ -91,6 +91,91 @@ class SpillableArray:
             end = int(np.searchsorted(ordered, start + _BLOCK))
             found[order[at:end]] = self[start : int(ordered[end - 1]) + 1][ordered[at:end] - start]
             at = end
+        return found
+
+
+class SpilledNumbers:
+    """Columns of numbers by the number of their range, in memory up to ``HELD_BYTES``, then in a temporary file.
+
+    Args:
+        dtypes: of the columns.
+        ranges: number of ranges.
+        scratch: folder for the file; default: the system's.
+
+    Attributes:
+        counts: number of rows of each range, int64.
+
+    >>> spilled = SpilledNumbers([np.uint64, np.uint32], 2)
+    >>> spilled.add(np.array([1, 0, 1]), [np.array([70, 80, 90]), np.array([0, 1, 2])])
+    >>> spilled.counts, spilled.take(1)
+    (array([1, 2]), [array([70, 90], dtype=uint64), array([0, 2], dtype=uint32)])
+    """
+
+    def __init__(self, dtypes: Sequence[np.typing.DTypeLike], ranges: int, *, scratch: str | None = None) -> None:
+        self.counts = np.zeros(ranges, dtype=np.int64)
+        self._dtypes = [np.dtype(each) for each in dtypes]
+        # Pieces are small and lie apart: a large buffer would read more than is asked for.
+        self._file = tempfile.SpooledTemporaryFile(HELD_BYTES, buffering=1 << 14, dir=scratch)  # noqa: SIM115  # closed with this object
+        self._folder = scratch or tempfile.gettempdir()
+        self._places: list[list[tuple[int, int]]] = [[] for _ in range(ranges)]
+        self._waiting: list[list[np.ndarray]] = []
+
+    def add(self, range_of: np.ndarray, columns: Sequence[np.ndarray]) -> None:
+        """Add rows to the ranges ``range_of``, integers (n,); the rows of a range keep their order.
+
+        The columns, (n,) each, are converted to the dtypes.
+        """
+        # numpy sorts integers of 16 bits by counting.
+        kinds = [np.dtype(np.uint16 if len(self.counts) <= 1 << 16 else np.int64), *self._dtypes]
+        for start in range(0, len(range_of), _BLOCK):
+            block = [each[start : start + _BLOCK].astype(kind) for each, kind in zip([range_of, *columns], kinds, strict=True)]
+            self.counts += np.bincount(block[0], minlength=len(self.counts))
+            self._waiting.append(block)
+            if sum(len(each[0]) for each in self._waiting) >= _BLOCK:
+                self._write()
+
+    def _write(self) -> None:
+        if self._waiting:
+            range_of, *columns = (np.concatenate(each) for each in zip(*self._waiting, strict=True))
+            self._waiting = []
+            order = np.argsort(range_of, kind="stable")
+            ordered = [column[order] for column in columns]
+            counts = np.bincount(range_of)
+            ends = np.cumsum(counts)
+            with naming(self._folder):
+                at = self._file.seek(0, 2)
+                for number in np.flatnonzero(counts).tolist():
+                    low, high = int(ends[number] - counts[number]), int(ends[number])
+                    self._places[number].append((at, high - low))
+                    at += sum(self._file.write(column[low:high].data.cast("B")) for column in ordered)
+
+    def blocks(self, number: int) -> Iterator[list[np.ndarray]]:
+        """The columns of a range, about a million rows at a time."""
+        self._write()
+        pieces, rows = list[tuple[int, int]](), 0
+        for place, count in self._places[number]:
+            pieces.append((place, count))
+            rows += count
+            if rows >= _BLOCK:
+                yield self._read(pieces, rows)
+                pieces, rows = [], 0
+        if rows:
+            yield self._read(pieces, rows)
+
+    def take(self, number: int) -> list[np.ndarray]:
+        """The columns of a range."""
+        self._write()
+        return self._read(self._places[number], int(self.counts[number]))
+
+    def _read(self, pieces: Iterable[tuple[int, int]], rows: int) -> list[np.ndarray]:
+        found = [np.empty(rows, dtype=kind) for kind in self._dtypes]
+        at = 0
+        with naming(self._folder):
+            for place, count in pieces:
+                self._file.seek(place)
+                for column in found:
+                    self._file.readinto(column[at : at + count].data.cast("B"))
+                at += count
         return found
 
 
