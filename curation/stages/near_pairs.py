@@ -10,10 +10,11 @@ one fixed order decide, so that the result does not depend on the processor.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -21,14 +22,24 @@ import numpy as np
 
 from ..rng import uniform
 from .nominate import faiss_uses_gpu
+from .spill import SpilledNumbers
 from .topk import UNIT_ROUNDOFF, summed_products
 
 _BITS = 64
 _MOST_BLOCKS = 16
 """A hash is cut into fewer blocks than this number plus the number of bits that may differ."""
 
-_SORTED = 1 << 18
-"""Number of hashes permuted, or compared with their neighbours, at a time: a few megabytes, which fit a cache."""
+HELD_HASHES = 1 << 18
+"""Maximum number of hashes that are compared in memory at once; more are cut apart, in a temporary file."""
+
+_CUT_BITS, _MOST_CUT_BITS = 8, 10
+"""Bits by which hashes are cut apart at a time: by their highest ones, and by those of a block at most."""
+
+_SORTED = 1 << 15
+"""Number of hashes compared with their neighbours at a time: these fit a cache."""
+
+_FEW, _STEPS = 32, 4
+"""If at most one in so many have a neighbour to be compared with, only these are gathered; asked once in so many steps."""
 
 _PAIRS = 1 << 22
 """Number of pairs handled at a time, which bounds the memory."""
@@ -96,67 +107,178 @@ def hash_pairs(codes: np.ndarray, max_distance: int) -> Iterator[Pairs]:
     >>> [(pair.left.tolist(), pair.right.tolist()) for pair in hash_pairs(codes, 2) if len(pair.left)][0]
     ([0, 1], [1, 2])
     """
-    words = codes.shape[1]
-    if words == 1:
-        for left, right in _near_numbers(codes[:, 0], max_distance):
-            yield Pairs(left, right, 1 - np.bitwise_count(codes[left, 0] ^ codes[right, 0]) / _BITS)
+    words = list(codes.T)
+    for word in range(len(words)):
+        yield from _near_pairs(words, word, max_distance, _blocks(len(codes), max_distance))
+
+
+def numbered_hash_pairs(rows: Iterable[Sequence[np.ndarray]], count: int, max_distance: int) -> Iterator[Pairs]:
+    """Find pairs of rows whose hashes are equal or near, as ``hash_pairs`` does, in memory that does not grow with the rows.
+
+    Args:
+        rows: the columns of rows, in any number of pieces: one uint64 (n,) for each word of a hash, then row numbers (n,).
+        count: number of rows, or more.
+        max_distance: maximum number of differing bits, of 64.
+
+    Yields:
+        Pairs of row numbers. Of rows of one hash, each is in a pair with the same one of them, and only that one is compared
+        with rows of other hashes.
+
+    >>> words, numbers = np.array([0b0000, 0b0000, 0b1111], np.uint64), np.array([5, 6, 7])
+    >>> [(pair.left.tolist(), pair.right.tolist()) for pair in numbered_hash_pairs([[words, numbers]], 3, 4) if len(pair.left)]
+    [([5], [6]), ([5], [7])]
+    """
+    held: SpilledNumbers | None = None
+    for columns in _in_order(rows, count):
+        equal, columns = _distinct(columns)
+        yield equal
+        if count <= HELD_HASHES:
+            *words, numbers = columns
+            for pair in hash_pairs(np.stack(words, axis=1), max_distance):
+                yield Pairs(numbers[pair.left], numbers[pair.right], pair.similarity)
+            return
+        held = held or SpilledNumbers([column.dtype for column in columns], 1)
+        held.add(np.zeros(len(columns[0]), dtype=np.uint16), columns)
+    if held is not None:
+        distinct = int(held.counts[0])
+        for word in range(len(columns) - 1):
+            yield from _apart(lambda: held.blocks(0), distinct, word, max_distance, _blocks(distinct, max_distance))
+
+
+def _in_order(rows: Iterable[Sequence[np.ndarray]], count: int, below: int = _BITS) -> Iterator[list[np.ndarray]]:
+    """Rows in stretches of at most ``HELD_HASHES``, ascending by the first word from one to the next; equal ones in one.
+
+    All rows are equal in the bits of the first word from ``below`` on.
+    """
+    if count <= HELD_HASHES or not below:
+        if pieces := list(rows):
+            yield [np.concatenate(column) for column in zip(*pieces, strict=True)]
         return
-    for word in range(words):  # hashes that are near on average are near in at least one word
-        for left, right in _near_in(codes[:, word], max_distance):
-            distance = np.bitwise_count(codes[left] ^ codes[right]).sum(axis=1, dtype=np.int64)
-            near = distance <= max_distance * words
-            yield Pairs(left[near], right[near], 1 - distance[near] / (_BITS * words))
+    cuts: SpilledNumbers | None = None
+    for columns in rows:
+        cuts = cuts or SpilledNumbers([column.dtype for column in columns], 1 << _CUT_BITS)
+        cuts.add(columns[0] >> np.uint64(below - _CUT_BITS) & _bits(0, _CUT_BITS), columns)
+    for number in range(1 << _CUT_BITS if cuts else 0):
+        yield from _in_order(cuts.blocks(number), int(cuts.counts[number]), below - _CUT_BITS)
 
 
-def _near_in(column: np.ndarray, most: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Pairs of rows whose numbers (n,) uint64 are equal or differ in at most ``most`` bits."""
+def _distinct(columns: list[np.ndarray]) -> tuple[Pairs, list[np.ndarray]]:
+    """Pairs of rows of equal hashes, and the rows of different ones, ascending by the first word if there is only one."""
+    *words, numbers = columns
+    order = np.argsort(words[0]) if len(words) == 1 else np.lexsort(words)
+    columns = [column[order] for column in columns]
+    *words, numbers = columns
+    new = np.ones(len(numbers), dtype=bool)
+    new[1:] = np.logical_or.reduce([word[1:] != word[:-1] for word in words])
+    starts, again = np.flatnonzero(new), np.flatnonzero(~new)
+    first = numbers[starts[np.searchsorted(starts, again) - 1]]
+    return Pairs(first, numbers[again], np.ones(len(again))), [column[new] for column in columns]
+
+
+def _apart(
+    rows: Callable[[], Iterable[list[np.ndarray]]],
+    count: int,
+    word: int,
+    most: int,
+    blocks: Sequence[tuple[int, int]],
+    equal: tuple[int, ...] = (),
+) -> Iterator[Pairs]:
+    """Pairs of rows that are near in a word, and that are equal in the blocks ``equal`` and in no other before the last of these.
+
+    More rows than fit in memory are cut apart by the next block in which a pair may be equal.
+    """
+    if most < 1:
+        return
+    if count <= HELD_HASHES or len(equal) == len(blocks) - most:
+        *words, numbers = (np.concatenate(column) for column in zip(*rows(), strict=True))
+        for pair in _near_pairs(words, word, most, blocks, equal):
+            yield Pairs(numbers[pair.left], numbers[pair.right], pair.similarity)
+        return
+    for block in range(equal[-1] + 1 if equal else 0, most + len(equal) + 1):
+        low, high = blocks[block]
+        bits = min(high - low, (4 * count // HELD_HASHES).bit_length(), _MOST_CUT_BITS)
+        cuts: SpilledNumbers | None = None
+        for columns in rows():
+            cuts = cuts or SpilledNumbers([column.dtype for column in columns], 1 << bits)
+            cuts.add(columns[word] >> np.uint64(high - bits) & _bits(0, bits), columns)
+        for number, some in enumerate(cuts.counts.tolist() if cuts else []):
+            if some > 1:
+                yield from _apart(functools.partial(cuts.blocks, number), some, word, most, blocks, (*equal, block))
+
+
+def _near_pairs(
+    words: Sequence[np.ndarray], word: int, most: int, blocks: Sequence[tuple[int, int]], equal: tuple[int, ...] = ()
+) -> Iterator[Pairs]:
+    """Pairs of rows of different hashes that are near in one of their words, and near on average; for ``equal`` see ``_apart``."""
+    if len(words) == 1:
+        for left, right in _near_numbers(words[0], most, blocks, equal):
+            yield Pairs(left, right, 1 - np.bitwise_count(words[0][left] ^ words[0][right]) / _BITS)
+        return
+    for left, right in _near_in(words[word], most, blocks, equal):  # near on average is near in at least one word
+        distance = np.zeros(len(left), dtype=np.int64)
+        for each in words:
+            distance += np.bitwise_count(each[left] ^ each[right])
+        near = distance <= most * len(words)
+        yield Pairs(left[near], right[near], 1 - distance[near] / (_BITS * len(words)))
+
+
+def _near_in(
+    column: np.ndarray, most: int, blocks: Sequence[tuple[int, int]], equal: tuple[int, ...]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Pairs of rows whose numbers (n,) uint64 are equal or differ in at most ``most`` bits; for ``equal`` see ``_apart``."""
     order = np.argsort(column, kind="stable")
     values, starts = np.unique(column[order], return_index=True)
     ends = np.append(starts[1:], len(order))
-    for left, right in _expanded(np.arange(1, len(order) + 1), np.repeat(ends, ends - starts)):
-        yield order[left], order[right]
-    for one, other in _near_numbers(values, most):
+    if equal == tuple(range(len(equal))):  # numbers that are equal have no unequal block
+        for left, right in _expanded(np.arange(1, len(order) + 1), np.repeat(ends, ends - starts)):
+            yield order[left], order[right]
+    for one, other in _near_numbers(values, most, blocks, equal):
         for pair, left in _expanded(starts[one], ends[one]):
             for at, right in _expanded(starts[other[pair]], ends[other[pair]]):
                 yield order[left[at]], order[right]
 
 
-def _near_numbers(values: np.ndarray, most: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Indices of the pairs of numbers, (n,) uint64 ascending, that differ in 1 to ``most`` bits; each pair once."""
-    if most < 1:
+def _blocks(count: int, most: int) -> list[tuple[int, int]]:
+    """The blocks of bits [low, high) into which so many hashes are cut."""
+    parts = min(range(most + 1, most + _MOST_BLOCKS), key=lambda parts: _cost(count, parts, most))
+    return [(_BITS * n // parts, _BITS * (n + 1) // parts) for n in range(parts)]
+
+
+def _near_numbers(
+    values: np.ndarray, most: int, blocks: Sequence[tuple[int, int]], equal: tuple[int, ...]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Indices of the pairs of numbers, (n,) uint64, no two equal, that differ in at most ``most`` bits; each pair once.
+
+    For ``equal`` see ``_apart``.
+    """
+    if most < 1 or len(values) < 2:
         return
-    count = min(range(most + 1, most + _MOST_BLOCKS), key=lambda count: _cost(len(values), count, most))
-    blocks = [(_BITS * n // count, _BITS * (n + 1) // count) for n in range(count)]
-    for chosen in itertools.combinations(range(count), count - most):
-        order = [*(blocks[n] for n in range(count) if n not in chosen), *(blocks[n] for n in chosen)]
+    count, numbered = len(blocks), (len(values) - 1).bit_length()
+    varying = int(np.bitwise_or.reduce(values ^ values[0]))
+    widths = [(varying >> low & (1 << high - low) - 1).bit_length() for low, high in blocks]
+    for more in itertools.combinations(range(equal[-1] + 1 if equal else 0, count), count - most - len(equal)):
+        chosen = (*equal, *more)
+        # Sorted by the bits of the chosen blocks that vary, and by row: both in one number, of 32 bits if they fit.
+        keyed, left = list[tuple[int, int]](), _BITS - numbered
+        for n in chosen:
+            keyed.append((blocks[n][0] + widths[n] - min(widths[n], left), min(widths[n], left)))
+            left -= keyed[-1][1]
+        kind = np.dtype(np.uint32 if left >= _BITS // 2 else np.uint64)
+        keys, at = np.arange(len(values), dtype=kind), numbered
+        for low, width in keyed:
+            if width:
+                keys |= (values >> np.uint64(low) & _bits(0, width)).astype(kind) << kind.type(at)
+                at += width
+        keys.sort()
+        rows = (keys & kind.type((1 << numbered) - 1)).astype(np.int64)
         # A pair that is equal in more blocks is yielded only for the first choice of blocks.
+        same = np.bitwise_or.reduce([_bits(*blocks[n]) for n in chosen])
         before = [_bits(*blocks[n]) for n in range(chosen[-1]) if n not in chosen]
-        turned = _turned(values, order)
-        turned.sort()
-        bound = _bits(0, sum(blocks[n][1] - blocks[n][0] for n in range(count) if n not in chosen))
-        for left, right in _neighbours(turned, bound, most):
-            left, right = _turned(left, order, back=True), _turned(right, order, back=True)
-            first = np.logical_and.reduce([(left ^ right) & block != 0 for block in before]) if before else slice(None)
-            yield np.searchsorted(values, left[first]), np.searchsorted(values, right[first])
-
-
-def _turned(values: np.ndarray, order: Sequence[tuple[int, int]], *, back: bool = False) -> np.ndarray:
-    """Permute blocks of bits [low, high) of numbers into the order ``order``, lowest block first; ``back`` undoes it."""
-    moves, at = list[tuple[int, int, int]](), 0
-    for low, high in order:
-        width = high - low
-        if moves and moves[-1][0] + moves[-1][2] == low:  # adjacent to the previous block: move both at once
-            moves[-1] = (*moves[-1][:2], moves[-1][2] + width)
-        else:
-            moves.append((low, at, width))
-        at += width
-    out = np.zeros_like(values)
-    for start in range(0, len(values), _SORTED):
-        mine, there = values[start : start + _SORTED], out[start : start + _SORTED]
-        for low, to, width in moves:
-            low, to = (to, low) if back else (low, to)
-            there |= ((mine >> np.uint64(low)) & _bits(0, width)) << np.uint64(to)
-    return out
+        for place, other in _neighbours(keys, numbered, values.take(rows), most):
+            one, two = rows[place], rows[other]
+            differ = values[one] ^ values[two]
+            first = np.logical_and.reduce([differ & same == 0, *(differ & block != 0 for block in before)])
+            yield one[first], two[first]
 
 
 def _bits(low: int, high: int) -> np.uint64:
@@ -164,23 +286,40 @@ def _bits(low: int, high: int) -> np.uint64:
     return np.uint64((1 << high) - (1 << low))
 
 
-def _neighbours(ordered: np.ndarray, bound: np.uint64, most: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Pairs of numbers, (n,) ascending, that differ in at most ``most`` bits and in none above the bits of ``bound``."""
-    for start in range(0, len(ordered) - 1, _SORTED):
-        stretch = ordered[start : start + _SORTED + 1]
-        at = np.flatnonzero((stretch[1:] ^ stretch[:-1]) <= bound) + start
-        step = 1
+def _neighbours(keys: np.ndarray, numbered: int, values: np.ndarray, most: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Places of the pairs of values, (n,), that differ in at most ``most`` bits, and whose keys are equal but for ``numbered`` bits.
+
+    Keys (n,) are ascending.
+    """
+    same, count = keys.dtype.type((1 << numbered) - 1), len(keys)
+    room, distances = np.empty(min(_SORTED, count), dtype=np.uint64), np.empty(min(_SORTED, count), dtype=np.uint8)
+    for start in range(0, count - 1, _SORTED):
+        step, stop = 1, min(start + _SORTED, count - 1)
+        live = (keys[start + 1 : stop + 1] ^ keys[start:stop]) <= same
+        while np.count_nonzero(live) > len(live) // _FEW:
+            for _ in range(_STEPS):
+                differ = np.bitwise_xor(values[start + step : stop + step], values[start:stop], out=room[: stop - start])
+                near = np.bitwise_count(differ, out=distances[: stop - start]) <= most
+                if near.any():
+                    at = np.flatnonzero(near) + start
+                    at = at[(keys[at] ^ keys[at + step]) <= same]
+                    yield at, at + step
+                step += 1
+                stop = max(min(stop, count - step), start)
+            live = (keys[start + step : stop + step] ^ keys[start:stop]) <= same
+        at = np.flatnonzero(live) + start
         while len(at):
-            near = np.bitwise_count(ordered[at] ^ ordered[at + step]) <= most
-            yield ordered[at[near]], ordered[at[near] + step]
+            near = np.bitwise_count(values[at] ^ values[at + step]) <= most
+            if near.any():
+                yield at[near], at[near] + step
             step += 1
-            at = at[at < len(ordered) - step]
-            at = at[(ordered[at] ^ ordered[at + step]) <= bound]
+            at = at[at < count - step]
+            at = at[(keys[at] ^ keys[at + step]) <= same]
 
 
 def _cost(rows: int, count: int, most: int) -> float:
-    """Estimated work for uniformly distributed hashes; sorting a table costs as much as two comparisons per row."""
-    return math.comb(count, most) * rows * (2 + rows / 2 ** (1 + _BITS * (count - most) / count))
+    """Estimated work for uniformly distributed hashes; sorting a table costs as much as ten comparisons per row."""
+    return math.comb(count, most) * rows * (10 + rows / 2 ** (1 + _BITS * (count - most) / count))
 
 
 def _expanded(first: np.ndarray, last: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
