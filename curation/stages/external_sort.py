@@ -160,7 +160,7 @@ def sorted_by_numbers(values: SpillableArray, *, absent: int | None = None, scra
         yield rows[stable_order(numbers)]
         return
     border_numbers, border_rows = _number_borders(values, absent)
-    cuts = SpilledNumbers([kind, np.int64], len(border_rows) + 1, scratch=scratch)
+    cuts = SpilledNumbers(len(border_rows) + 1, [kind, np.int64], scratch=scratch)
     for first, numbers in values.blocks():
         rows = np.arange(first, first + len(numbers), dtype=kind)
         if absent is not None:
@@ -321,7 +321,7 @@ def by_row(
         return found
     kind = numbers_dtype(count)
     ranges = (count - 1) // HELD_ROWS + 1
-    cuts = SpilledNumbers([kind, found.dtype], ranges, scratch=scratch)
+    cuts = SpilledNumbers(ranges, [kind, found.dtype], scratch=scratch)
     for rows, some in pieces:
         cuts.add(rows // rows.dtype.type(HELD_ROWS), [rows, some])
     for number in range(ranges):

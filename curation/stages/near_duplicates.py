@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -264,19 +264,19 @@ def _compared(
     start, large = np.cumsum(counts) - counts, counts > near_pairs.HELD_HASHES
     key = np.where(large, -1 - np.arange(len(counts)), start // near_pairs.HELD_HASHES)
     alone, range_of = np.unique(key, return_inverse=True)
-    cuts: SpilledNumbers | None = None
+    cuts = SpilledNumbers(len(alone))
     for columns in read(codes):
-        cuts = cuts or SpilledNumbers([column.dtype for column in columns], len(alone))
         cuts.add(range_of[columns[0]], columns)
-    for number, count in enumerate(cuts.counts.tolist() if cuts else []):
+    for number, count in enumerate(cuts.counts.tolist()):
         if alone[number] < 0:
             yield count, (columns[1:] for columns in cuts.blocks(number))
+        if alone[number] < 0 or not count:
             continue
         code, *columns = cuts.take(number)
         order = np.argsort(code, kind="stable")
         columns = [column[order] for column in columns]
         bounds = [0, *(np.flatnonzero(np.diff(code[order])) + 1).tolist(), count]
-        for low, high in itertools.pairwise(bounds if count else []):
+        for low, high in itertools.pairwise(bounds):
             yield high - low, [[column[low:high] for column in columns]]
 
 

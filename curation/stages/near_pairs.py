@@ -128,7 +128,7 @@ def numbered_hash_pairs(rows: Iterable[Sequence[np.ndarray]], count: int, max_di
     >>> [(pair.left.tolist(), pair.right.tolist()) for pair in numbered_hash_pairs([[words, numbers]], 3, 4) if len(pair.left)]
     [([5], [6]), ([5], [7])]
     """
-    held: SpilledNumbers | None = None
+    held, words = SpilledNumbers(1), 0
     for columns in _in_order(rows, count):
         equal, columns = _distinct(columns)
         yield equal
@@ -137,12 +137,11 @@ def numbered_hash_pairs(rows: Iterable[Sequence[np.ndarray]], count: int, max_di
             for pair in hash_pairs(np.stack(words, axis=1), max_distance):
                 yield Pairs(numbers[pair.left], numbers[pair.right], pair.similarity)
             return
-        held = held or SpilledNumbers([column.dtype for column in columns], 1)
         held.add(np.zeros(len(columns[0]), dtype=np.uint16), columns)
-    if held is not None:
-        distinct = int(held.counts[0])
-        for word in range(len(columns) - 1):
-            yield from _apart(lambda: held.blocks(0), distinct, word, max_distance, _blocks(distinct, max_distance))
+        words = len(columns) - 1
+    distinct = int(held.counts[0])
+    for word in range(words):
+        yield from _apart(lambda: held.blocks(0), distinct, word, max_distance, _blocks(distinct, max_distance))
 
 
 def _in_order(rows: Iterable[Sequence[np.ndarray]], count: int, below: int = _BITS) -> Iterator[list[np.ndarray]]:
@@ -154,11 +153,10 @@ def _in_order(rows: Iterable[Sequence[np.ndarray]], count: int, below: int = _BI
         if pieces := list(rows):
             yield [np.concatenate(column) for column in zip(*pieces, strict=True)]
         return
-    cuts: SpilledNumbers | None = None
+    cuts = SpilledNumbers(1 << _CUT_BITS)
     for columns in rows:
-        cuts = cuts or SpilledNumbers([column.dtype for column in columns], 1 << _CUT_BITS)
         cuts.add(columns[0] >> np.uint64(below - _CUT_BITS) & _bits(0, _CUT_BITS), columns)
-    for number in range(1 << _CUT_BITS if cuts else 0):
+    for number in range(1 << _CUT_BITS):
         yield from _in_order(cuts.blocks(number), int(cuts.counts[number]), below - _CUT_BITS)
 
 
@@ -183,7 +181,7 @@ def _apart(
     blocks: Sequence[tuple[int, int]],
     equal: tuple[int, ...] = (),
 ) -> Iterator[Pairs]:
-    """Pairs of rows that are near in a word, and that are equal in the blocks ``equal`` and in no other before the last of these.
+    """Pairs of rows that are near in a word, equal in the blocks ``equal``, and in no other before the last of these.
 
     More rows than fit in memory are cut apart by the next block in which a pair may be equal.
     """
@@ -197,11 +195,10 @@ def _apart(
     for block in range(equal[-1] + 1 if equal else 0, most + len(equal) + 1):
         low, high = blocks[block]
         bits = min(high - low, (4 * count // HELD_HASHES).bit_length(), _MOST_CUT_BITS)
-        cuts: SpilledNumbers | None = None
+        cuts = SpilledNumbers(1 << bits)
         for columns in rows():
-            cuts = cuts or SpilledNumbers([column.dtype for column in columns], 1 << bits)
             cuts.add(columns[word] >> np.uint64(high - bits) & _bits(0, bits), columns)
-        for number, some in enumerate(cuts.counts.tolist() if cuts else []):
+        for number, some in enumerate(cuts.counts.tolist()):
             if some > 1:
                 yield from _apart(functools.partial(cuts.blocks, number), some, word, most, blocks, (*equal, block))
 
@@ -209,7 +206,7 @@ def _apart(
 def _near_pairs(
     words: Sequence[np.ndarray], word: int, most: int, blocks: Sequence[tuple[int, int]], equal: tuple[int, ...] = ()
 ) -> Iterator[Pairs]:
-    """Pairs of rows of different hashes that are near in one of their words, and near on average; for ``equal`` see ``_apart``."""
+    """Pairs of rows of different hashes that are near in a word, and near on average; for ``equal`` see ``_apart``."""
     if len(words) == 1:
         for left, right in _near_numbers(words[0], most, blocks, equal):
             yield Pairs(left, right, 1 - np.bitwise_count(words[0][left] ^ words[0][right]) / _BITS)
@@ -287,9 +284,9 @@ def _bits(low: int, high: int) -> np.uint64:
 
 
 def _neighbours(keys: np.ndarray, numbered: int, values: np.ndarray, most: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Places of the pairs of values, (n,), that differ in at most ``most`` bits, and whose keys are equal but for ``numbered`` bits.
+    """Places of the pairs of values, (n,), that differ in at most ``most`` bits.
 
-    Keys (n,) are ascending.
+    Their keys, (n,) ascending, are equal but for the lowest ``numbered`` bits.
     """
     same, count = keys.dtype.type((1 << numbered) - 1), len(keys)
     room, distances = np.empty(min(_SORTED, count), dtype=np.uint64), np.empty(min(_SORTED, count), dtype=np.uint8)

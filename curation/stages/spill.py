@@ -98,26 +98,27 @@ class SpilledNumbers:
     """Columns of numbers by the number of their range, in memory up to ``HELD_BYTES``, then in a temporary file.
 
     Args:
-        dtypes: of the columns.
         ranges: number of ranges.
+        dtypes: of the columns; default: those of the first rows that are added.
         scratch: folder for the file; default: the system's.
 
     Attributes:
         counts: number of rows of each range, int64.
 
-    >>> spilled = SpilledNumbers([np.uint64, np.uint32], 2)
+    >>> spilled = SpilledNumbers(2, [np.uint64, np.uint32])
     >>> spilled.add(np.array([1, 0, 1]), [np.array([70, 80, 90]), np.array([0, 1, 2])])
     >>> spilled.counts, spilled.take(1)
     (array([1, 2]), [array([70, 90], dtype=uint64), array([0, 2], dtype=uint32)])
     """
 
-    def __init__(self, dtypes: Sequence[np.typing.DTypeLike], ranges: int, *, scratch: str | None = None) -> None:
+    def __init__(self, ranges: int, dtypes: Sequence[np.typing.DTypeLike] | None = None, *, scratch: str | None = None) -> None:
         self.counts = np.zeros(ranges, dtype=np.int64)
-        self._dtypes = [np.dtype(each) for each in dtypes]
+        self._dtypes = None if dtypes is None else [np.dtype(each) for each in dtypes]
         # Pieces are small and lie apart: a large buffer would read more than is asked for.
         self._file = tempfile.SpooledTemporaryFile(HELD_BYTES, buffering=1 << 14, dir=scratch)  # noqa: SIM115  # closed with this object
         self._folder = scratch or tempfile.gettempdir()
-        self._places: list[list[tuple[int, int]]] = [[] for _ in range(ranges)]
+        self._written: list[tuple[list[int], np.ndarray]] = []
+        """For each block where its columns begin in the file, and the first row of each range in it."""
         self._waiting: list[list[np.ndarray]] = []
 
     def add(self, range_of: np.ndarray, columns: Sequence[np.ndarray]) -> None:
@@ -125,6 +126,7 @@ class SpilledNumbers:
 
         The columns, (n,) each, are converted to the dtypes.
         """
+        self._dtypes = self._dtypes or [column.dtype for column in columns]
         # numpy sorts integers of 16 bits by counting.
         kinds = [np.dtype(np.uint16 if len(self.counts) <= 1 << 16 else np.int64), *self._dtypes]
         for start in range(0, len(range_of), _BLOCK):
@@ -139,41 +141,36 @@ class SpilledNumbers:
             range_of, *columns = (np.concatenate(each) for each in zip(*self._waiting, strict=True))
             self._waiting = []
             order = np.argsort(range_of, kind="stable")
-            ordered = [column[order] for column in columns]
-            counts = np.bincount(range_of)
-            ends = np.cumsum(counts)
+            starts = list[int]()
             with naming(self._folder):
-                at = self._file.seek(0, 2)
-                for number in np.flatnonzero(counts).tolist():
-                    low, high = int(ends[number] - counts[number]), int(ends[number])
-                    self._places[number].append((at, high - low))
-                    at += sum(self._file.write(column[low:high].data.cast("B")) for column in ordered)
+                for column in columns:
+                    starts.append(self._file.seek(0, 2))
+                    self._file.write(column[order].data)
+            self._written.append((starts, np.cumsum(np.append(0, np.bincount(range_of, minlength=len(self.counts))))))
 
     def blocks(self, number: int) -> Iterator[list[np.ndarray]]:
         """The columns of a range, about a million rows at a time."""
         self._write()
-        pieces, rows = list[tuple[int, int]](), 0
-        for place, count in self._places[number]:
-            pieces.append((place, count))
-            rows += count
-            if rows >= _BLOCK:
-                yield self._read(pieces, rows)
-                pieces, rows = [], 0
-        if rows:
-            yield self._read(pieces, rows)
+        rows, first = 0, 0
+        for end, (_, bounds) in enumerate(self._written, 1):
+            rows += int(bounds[number + 1] - bounds[number])
+            if rows >= _BLOCK or (rows and end == len(self._written)):
+                yield self._read(number, first, end, rows)
+                rows, first = 0, end
 
     def take(self, number: int) -> list[np.ndarray]:
-        """The columns of a range."""
+        """The columns of a range; none if no rows were added and no dtypes given."""
         self._write()
-        return self._read(self._places[number], int(self.counts[number]))
+        return self._read(number, 0, len(self._written), int(self.counts[number]))
 
-    def _read(self, pieces: Iterable[tuple[int, int]], rows: int) -> list[np.ndarray]:
-        found = [np.empty(rows, dtype=kind) for kind in self._dtypes]
+    def _read(self, number: int, first: int, end: int, rows: int) -> list[np.ndarray]:
+        found = [np.empty(rows, dtype=kind) for kind in self._dtypes or ()]
         at = 0
         with naming(self._folder):
-            for place, count in pieces:
-                self._file.seek(place)
-                for column in found:
+            for starts, bounds in self._written[first:end]:
+                low, count = int(bounds[number]), int(bounds[number + 1] - bounds[number])
+                for start, column in zip(starts if count else (), found, strict=bool(count)):
+                    self._file.seek(start + low * column.itemsize)
                     self._file.readinto(column[at : at + count].data.cast("B"))
                 at += count
         return found

@@ -91,7 +91,7 @@ def repeated_numbers(numbers: Iterable[np.ndarray], count: int) -> np.ndarray:
     array([3], dtype=uint64)
     """
     bits = (max(count - 1, 0) // HELD_HASHES).bit_length()
-    ranges = SpilledNumbers([np.uint64], 1 << bits)
+    ranges = SpilledNumbers(1 << bits, [np.uint64])
     found = [np.empty(0, dtype=np.uint64)]
     for some in numbers:
         once, times = np.unique(some, return_counts=True)  # so that no range is filled by one number
