@@ -106,7 +106,9 @@ def near_duplicates_by_hash(
 
     Yields:
         Kept rows with the columns of ``NearDuplicate``; others are rejected as ``near_duplicate``; the detail names the row
-        that stays. Memory: 25 bytes per row, 8 more for each further frame of a clip, and about 200 per near-duplicate.
+        that stays. Memory: about 200 bytes per near-duplicate, and each value of ``within``; other rows go through temporary
+        files, of 12 bytes each, 8 more for each further frame of a clip. Hashes that differ but agree in most blocks of bits,
+        or clips that have a frame's hash in common, are held at once; there time grows with the square of their number, too.
 
     Raises:
         ValueError: an invalid setting or column, or hashes of different lengths.
@@ -149,7 +151,9 @@ def near_duplicates_by_vector(
         device: ``cuda`` for faiss on a GPU; mark it with ``how``.
 
     Yields:
-        As ``near_duplicates_by_hash``. Additional memory: 4 bytes per value of a vector, 2 if the search is ivf.
+        As ``near_duplicates_by_hash``. Additional memory: 4 bytes per row that is compared with one another; if the search is
+        flat 4 per value of a vector; if it is ivf the sample from which cells are computed, 64 vectors of float32 per cell.
+        Vectors of other rows stay in the files of their parts. On a GPU ivf holds 2 bytes per value in memory, too.
 
     Raises:
         ValueError: an invalid setting or column.
@@ -168,13 +172,12 @@ def near_duplicates_by_vector(
     if not -1 < min_cosine <= 1:
         raise ValueError(f"min_cosine is {min_cosine}: above -1, and 1 at most")
     vectors = Stacked(list(rows.arrays(column)))
-    keys: list[str] = rows.table(["key"])["key"].to_pylist()
     links = _Links()
     for count, pieces in _compared(rows, rule.within, functools.partial(_numbers, rows, rule.within)):
         if count < 2:
             continue
         mine = np.concatenate([numbers for (numbers,) in pieces])
-        for pair in vector_pairs(vectors, mine, [keys[at] for at in mine], min_cosine, search, device=device):
+        for pair in vector_pairs(vectors, mine, _Keys(rows, mine), min_cosine, search, device=device):
             links.add(pair)
     yield from _sifted(rows, links, rule)
 
@@ -303,6 +306,20 @@ def _hashes(rows: Rows, column: str, within: str, codes: Codes) -> Iterator[list
             values = codes(table[within])[there] if within else np.zeros(len(there), dtype=np.int32)
             yield [values, *found.T.astype(np.uint64, order="C"), (there + at).astype(kind)]
         at += table.num_rows
+
+
+class _Keys:
+    """Keys of the numbered rows, ascending, read anew whenever they are iterated."""
+
+    def __init__(self, rows: Rows, numbers: np.ndarray) -> None:
+        self._rows, self._numbers = rows, numbers
+
+    def __iter__(self) -> Iterator[str]:
+        at = 0
+        for table in self._rows.batches(["key"]):
+            low, high = np.searchsorted(self._numbers, [at, at + table.num_rows])
+            yield from table["key"].take(pa.array(self._numbers[low:high].astype(np.int64) - at)).to_pylist()
+            at += table.num_rows
 
 
 def _joined(texts: pa.StringArray) -> str:

@@ -1,11 +1,14 @@
 """Pairs of near-equal rows, by hashes or by vectors: every pair whose similarity reaches a threshold, in batches.
 
 Hashes: sorted tables (Manku, Jain and Das Sarma, WWW 2007). If 64 bits are cut into m blocks, two hashes that differ in at
-most r bits are equal in m - r blocks: for every choice of m - r blocks, hashes are sorted with those bits first, and
-neighbours that are equal in them are compared. No pair is missed, and memory is two numbers per hash.
+most r bits are equal in m - r blocks: for every choice of m - r blocks, hashes are sorted by those bits, and neighbours that
+are equal in them are compared. No pair is missed. More hashes than fit in memory are first cut apart by one block, in a
+temporary file, for each of the r + 1 blocks that may be the first in which a pair is equal; the tables of the other blocks
+are then made for one piece after another, and fit the cache.
 
-Vectors: faiss nominates pairs by float32 products, exhaustively or (IVF) among the rows of the nearest cells; float64 sums in
-one fixed order decide, so that the result does not depend on the processor.
+Vectors: all are compared, by faiss, or (IVF) those of the nearest cells, which faiss computes: one cell after another, so that
+vectors stay in the files of their parts. Products are float32; float64 sums in one fixed order decide, so that the result does
+not depend on the processor.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import functools
 import itertools
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -22,7 +25,7 @@ import numpy as np
 
 from ..rng import uniform
 from .nominate import faiss_uses_gpu
-from .spill import SpilledNumbers
+from .spill import SpillableArray, SpilledNumbers
 from .topk import UNIT_ROUNDOFF, summed_products
 
 _BITS = 64
@@ -45,6 +48,8 @@ _PAIRS = 1 << 22
 """Number of pairs handled at a time, which bounds the memory."""
 
 _BLOCK_ROWS = 1 << 12
+_DRAWN_KEYS = 1 << 18
+_CELL_GROUPS = 1 << 8
 _HALF = 2.0**-10
 """Maximum error of a product of unit vectors of which one was rounded to float16."""
 
@@ -97,7 +102,7 @@ def hash_pairs(codes: np.ndarray, max_distance: int) -> Iterator[Pairs]:
     """Find pairs of rows whose hashes differ in at most ``max_distance`` bits per word, on average over the words.
 
     Args:
-        codes: uint64 (n, words), one word per picture or frame; no two rows equal, and ascending if there is one word.
+        codes: uint64 (n, words), one word per picture or frame; no two rows equal.
         max_distance: maximum number of differing bits, of 64.
 
     Yields:
@@ -129,7 +134,7 @@ def numbered_hash_pairs(rows: Iterable[Sequence[np.ndarray]], count: int, max_di
     [([5], [6]), ([5], [7])]
     """
     held, words = SpilledNumbers(1), 0
-    for columns in _in_order(rows, count):
+    for columns in _stretches(rows, count):
         equal, columns = _distinct(columns)
         yield equal
         if count <= HELD_HASHES:
@@ -144,8 +149,8 @@ def numbered_hash_pairs(rows: Iterable[Sequence[np.ndarray]], count: int, max_di
         yield from _apart(lambda: held.blocks(0), distinct, word, max_distance, _blocks(distinct, max_distance))
 
 
-def _in_order(rows: Iterable[Sequence[np.ndarray]], count: int, below: int = _BITS) -> Iterator[list[np.ndarray]]:
-    """Rows in stretches of at most ``HELD_HASHES``, ascending by the first word from one to the next; equal ones in one.
+def _stretches(rows: Iterable[Sequence[np.ndarray]], count: int, below: int = _BITS) -> Iterator[list[np.ndarray]]:
+    """Rows in stretches of at most ``HELD_HASHES``, more only if all have one first word; those of one hash are in one.
 
     All rows are equal in the bits of the first word from ``below`` on.
     """
@@ -157,11 +162,11 @@ def _in_order(rows: Iterable[Sequence[np.ndarray]], count: int, below: int = _BI
     for columns in rows:
         cuts.add(columns[0] >> np.uint64(below - _CUT_BITS) & _bits(0, _CUT_BITS), columns)
     for number in range(1 << _CUT_BITS):
-        yield from _in_order(cuts.blocks(number), int(cuts.counts[number]), below - _CUT_BITS)
+        yield from _stretches(cuts.blocks(number), int(cuts.counts[number]), below - _CUT_BITS)
 
 
 def _distinct(columns: list[np.ndarray]) -> tuple[Pairs, list[np.ndarray]]:
-    """Pairs of rows of equal hashes, and the rows of different ones, ascending by the first word if there is only one."""
+    """Pairs of rows of equal hashes, and one row of each hash."""
     *words, numbers = columns
     order = np.argsort(words[0]) if len(words) == 1 else np.lexsort(words)
     columns = [column[order] for column in columns]
@@ -338,7 +343,7 @@ class Stacked:
     """Vectors of consecutive parts, by row number; memory-mapped parts are not copied."""
 
     def __init__(self, parts: Sequence[np.ndarray]) -> None:
-        self._parts = [part for part in parts if len(part)]
+        self._parts = [np.asarray(part) for part in parts if len(part)]
         self._ends = np.cumsum([len(part) for part in self._parts])
         if any(part.ndim != 2 or part.shape[1] != self._parts[0].shape[1] for part in self._parts):
             raise ValueError(f"vectors have the shapes {sorted({part.shape[1:] for part in self._parts})}: expected one width")
@@ -346,24 +351,25 @@ class Stacked:
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Unit vectors (n, d) float32 of rows (n,); NaN for vectors of length 0 or not finite."""
         out = np.empty((len(rows), self._parts[0].shape[1] if self._parts else 0), dtype=np.float32)
-        number = np.searchsorted(self._ends, rows, side="right")
-        for each in np.unique(number):
-            mine = number == each
-            out[mine] = self._parts[each][rows[mine] - (self._ends[each] - len(self._parts[each]))]
+        order = np.argsort(rows, kind="stable")
+        bounds = np.searchsorted(rows[order], self._ends)
+        numbers = np.flatnonzero(np.diff(bounds, prepend=0))
+        for each, mine in zip(numbers, np.split(order, bounds[numbers])[: len(numbers)], strict=True):
+            out[mine] = self._parts[each][rows[mine].astype(np.int64) - (self._ends[each] - len(self._parts[each]))]
         lengths = np.sqrt(summed_products(out.T, out.T))
         lengths[(lengths == 0) | ~np.isfinite(lengths)] = np.nan
         return (out / lengths[:, None]).astype(np.float32)
 
 
 def vector_pairs(
-    vectors: Stacked, rows: np.ndarray, keys: Sequence[str], min_cosine: float, search: VectorSearch, *, device: str = "cpu"
+    vectors: Stacked, rows: np.ndarray, keys: Iterable[str], min_cosine: float, search: VectorSearch, *, device: str = "cpu"
 ) -> Iterator[Pairs]:
     """Find pairs of rows whose cosine is at least ``min_cosine``.
 
     Args:
         vectors: vectors of all rows.
-        rows: (n,) int64, the rows to compare, ascending.
-        keys: keys of these rows, by which ivf draws its samples.
+        rows: (n,) integers, the rows to compare, ascending.
+        keys: keys of these rows, by which ivf draws its samples; iterated twice.
         min_cosine: the threshold.
         search: search settings.
         device: ``cuda`` lets a GPU nominate pairs, if faiss was built for it. The result is the same.
@@ -371,21 +377,102 @@ def vector_pairs(
     flat = search.kind == "flat" or (search.kind == "auto" and len(rows) <= search.flat_rows)
     index = _index(vectors, rows, keys, search, flat=flat)
     on_gpu = _on_gpu(index, device)
-    floor = min_cosine - vectors.take(rows[:1]).shape[1] * 2 * UNIT_ROUNDOFF - (0.0 if flat else _HALF)
+    floor = min_cosine - vectors.take(rows[:1]).shape[1] * 2 * UNIT_ROUNDOFF
+    if not flat and on_gpu is None:
+        cells = yield from _cell_pairs(vectors, rows, index, floor, min_cosine)
+        _tell_recall(vectors, rows, keys, functools.partial(_probed, vectors, rows, index, cells), floor, min_cosine, search)
+        return
+    floor -= 0.0 if flat else _HALF
     for start in range(0, len(rows), _BLOCK_ROWS):
-        block = vectors.take(rows[start : start + _BLOCK_ROWS])
-        placed = np.where(np.isnan(block), 0, block)  # vectors without direction: all products 0, and rejected later
+        mine = rows[start : start + _BLOCK_ROWS]
+        block = vectors.take(mine)
+        placed = _placed(block)
         for each in (index, on_gpu):
             if each is not None:
                 each.add(placed)
         left, right = _nominated(index, on_gpu, placed, floor)
         once = right < left + start
-        yield from _decided(vectors, block, start, rows, left[once], right[once], min_cosine)
+        yield from _decided(vectors, block, mine, rows, left[once], right[once], min_cosine)
     if not flat:
-        _tell_recall(vectors, rows, keys, index, floor, min_cosine, search)
+        _tell_recall(vectors, rows, keys, functools.partial(_ranged, index), floor, min_cosine, search)
 
 
-def _index(vectors: Stacked, rows: np.ndarray, keys: Sequence[str], search: VectorSearch, *, flat: bool) -> Any:
+def _placed(vectors: np.ndarray) -> np.ndarray:
+    """Vectors without direction as 0: all their products are 0, and they are rejected later."""
+    return np.where(np.isnan(vectors), np.float32(0), vectors)
+
+
+def _cell_pairs(
+    vectors: Stacked, rows: np.ndarray, index: Any, floor: float, min_cosine: float
+) -> Generator[Pairs, None, SpillableArray]:
+    """Pairs of rows of which the earlier one is in a cell that is probed for the later one. Returns the cell of each row.
+
+    Vectors are read for one cell after another: faiss would hold all of them.
+    """
+    cells, groups = SpillableArray(np.int32), min(index.nlist, _CELL_GROUPS)
+    members, asking = (SpilledNumbers(groups, [np.int32, rows.dtype]) for _ in range(2))
+    for start in range(0, len(rows), _BLOCK_ROWS):
+        mine = rows[start : start + _BLOCK_ROWS]
+        block = _placed(vectors.take(mine))
+        own, probed = (index.quantizer.search(block, count)[1] for count in (1, index.nprobe))
+        cells.append(own[:, 0])
+        members.add(own[:, 0] * groups // index.nlist, [own[:, 0], mine])
+        asking.add(probed.ravel() * groups // index.nlist, [probed.ravel(), np.repeat(mine, probed.shape[1])])
+    for group in range(groups):
+        inside, asked = _by_cell(members.take(group)), _by_cell(asking.take(group))
+        for cell, held in inside.items():
+            for first in range(0, len(held), _BLOCK_ROWS):
+                right = held[first : first + _BLOCK_ROWS]
+                later = asked.get(cell, right[:0])
+                later = later[np.searchsorted(later, right[0], side="right") :]
+                if not len(later):
+                    continue
+                others = _placed(vectors.take(right))
+                for start in range(0, len(later), _BLOCK_ROWS // 2):
+                    mine = later[start : start + _BLOCK_ROWS // 2]
+                    block = vectors.take(mine)
+                    left, place = np.nonzero((_placed(block) @ others.T > floor) & (right < mine[:, None]))
+                    yield from _decided(vectors, block, mine, right, left, place, min_cosine)
+    return cells
+
+
+def _by_cell(columns: list[np.ndarray]) -> dict[int, np.ndarray]:
+    """The rows of each cell, ascending, from the cells and the rows."""
+    cell, rows = columns
+    order = np.argsort(cell, kind="stable")
+    cell, first = np.unique(cell[order], return_index=True)
+    return dict(zip(cell.tolist(), np.split(rows[order], first[1:]), strict=True)) if len(cell) else {}
+
+
+def _probed(
+    vectors: Stacked, rows: np.ndarray, index: Any, cells: SpillableArray, asked: np.ndarray, floor: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """As ``_ranged``, of rows in the cells that are probed."""
+    probed = np.zeros((len(asked), index.nlist), dtype=bool)
+    np.put_along_axis(probed, index.quantizer.search(asked, index.nprobe)[1], True, axis=1)
+    found = [np.empty((2, 0), dtype=np.int64)]
+    for start in range(0, len(rows), _BLOCK_ROWS):
+        stop = min(start + _BLOCK_ROWS, len(rows))
+        near = asked @ _placed(vectors.take(rows[start:stop])).T > floor
+        left, place = np.nonzero(near & probed[:, cells[start:stop]])
+        found.append(np.stack([left, place + start]))
+    left, right = np.concatenate(found, axis=1)
+    return left, right
+
+
+def _drawn(seed: int, stage: str, keys: Iterable[str], count: int) -> np.ndarray:
+    """Indices, ascending, of the keys of the smallest draws."""
+    draws, indices, at = np.empty(0), np.empty(0, dtype=np.int64), 0
+    keys = iter(keys)
+    while some := list(itertools.islice(keys, _DRAWN_KEYS)):
+        draws = np.concatenate([draws, uniform(seed, stage, some)])
+        indices = np.concatenate([indices, np.arange(at, at + len(some))])
+        order = np.argsort(draws, kind="stable")[:count]
+        draws, indices, at = draws[order], indices[order], at + len(some)
+    return np.sort(indices)
+
+
+def _index(vectors: Stacked, rows: np.ndarray, keys: Iterable[str], search: VectorSearch, *, flat: bool) -> Any:
     """An empty faiss index; for ivf a trained one."""
     import faiss  # imported only when needed: the import takes a third of a second
 
@@ -394,15 +481,14 @@ def _index(vectors: Stacked, rows: np.ndarray, keys: Sequence[str], search: Vect
         return faiss.IndexFlatIP(width)
     wanted = 2 ** round(math.log2(4 * math.sqrt(len(rows)))) if search.cells is None else search.cells
     cells = min(wanted, max(len(rows) // 39, 1))  # faiss asks for at least 39 rows per cell
-    drawn = np.argsort(uniform(search.seed, "near_duplicates", keys), kind="stable")[: 64 * cells]
-    sample = vectors.take(rows[np.sort(drawn)])
+    sample = vectors.take(rows[_drawn(search.seed, "near_duplicates", keys, 64 * cells)])
     index: Any = faiss.index_factory(width, f"IVF{cells},SQfp16", faiss.METRIC_INNER_PRODUCT)
     index.cp.seed = search.seed + 1  # faiss treats 0 as no seed
     index.nprobe = min(search.probes, cells)
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)  # so that the means of cells are summed in one fixed order
     try:
-        index.train(np.where(np.isnan(sample), 0, sample))
+        index.train(_placed(sample))
     finally:
         faiss.omp_set_num_threads(threads)
     return index
@@ -437,41 +523,43 @@ def _ranged(index: Any, block: np.ndarray, floor: float) -> tuple[np.ndarray, np
 def _decided(
     vectors: Stacked,
     block: np.ndarray,
-    start: int,
+    asked: np.ndarray,
     rows: np.ndarray,
     left: np.ndarray,
     right: np.ndarray,
     min_cosine: float,
 ) -> Iterator[Pairs]:
-    """Nominated pairs whose cosine reaches the threshold; ``left`` are indices in the block, ``right`` in ``rows``."""
+    """Nominated pairs whose cosine reaches the threshold.
+
+    ``left`` are indices in the block, which has the vectors of the rows ``asked``, and ``right`` in ``rows``.
+    """
     step = max(_PAIRS // (4 * max(block.shape[1], 1)), 1)
     for at in range(0, len(left), step):
         mine, others = left[at : at + step], right[at : at + step]
         there, back = np.unique(others, return_inverse=True)
         cosine = summed_products(block[mine].T, vectors.take(rows[there])[back].T)
         near = cosine >= min_cosine
-        yield Pairs(rows[others[near]], rows[mine[near] + start], np.minimum(cosine[near], 1.0))
+        yield Pairs(rows[others[near]], asked[mine[near]], np.minimum(cosine[near], 1.0))
 
 
 def _tell_recall(
     vectors: Stacked,
     rows: np.ndarray,
-    keys: Sequence[str],
-    index: Any,
+    keys: Iterable[str],
+    nominate: Callable[[np.ndarray, float], tuple[np.ndarray, np.ndarray]],
     floor: float,
     min_cosine: float,
     search: VectorSearch,
 ) -> None:
     """Log the recall of ivf, measured on a sample of rows drawn by key."""
-    drawn = np.sort(np.argsort(uniform(search.seed, "recall", keys), kind="stable")[:_CHECKED_ROWS])
-    asked = vectors.take(rows[drawn])
-    asked = np.where(np.isnan(asked), 0, asked)
-    left, right = _ranged(index, asked, floor)
-    found = sum(len(each.left) for each in _decided(vectors, asked, 0, rows, left, right, min_cosine))
+    drawn = rows[_drawn(search.seed, "recall", keys, _CHECKED_ROWS)]
+    asked = _placed(vectors.take(drawn))
+    left, right = nominate(asked, floor)
+    found = sum(len(each.left) for each in _decided(vectors, asked, drawn, rows, left, right, min_cosine))
     there = 0
     for start in range(0, len(rows), _BLOCK_ROWS):
         left, place = np.nonzero(asked @ vectors.take(rows[start : start + _BLOCK_ROWS]).T >= floor)
-        there += sum(len(each.left) for each in _decided(vectors, asked, 0, rows, left, place + start, min_cosine))
+        there += sum(len(each.left) for each in _decided(vectors, asked, drawn, rows, left, place + start, min_cosine))
     own = int((asked != 0).any(axis=1).sum())  # each row is near itself
     logging.getLogger("benchwright").warning(
         "near-duplicates: ivf is approximate: of %d near rows of %d rows drawn it found %d (recall %.3f); more probes: more",

@@ -7,6 +7,7 @@ import itertools
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -230,6 +231,55 @@ def test_ivf_tells_what_it_misses_and_gives_the_same_again(caplog: pytest.LogCap
     recalls = [float(record.getMessage().partition("recall ")[2].partition(")")[0]) for record in caplog.records]
     assert recalls == [pytest.approx(len(found) / len(whole), abs=0.05)] * 2
     assert pairs_of(vectors, 0.98, VectorSearch("ivf", cells=32, probes=32)) == whole
+
+
+def test_ivf_finds_what_an_index_in_memory_does(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    vectors, search = vectors_near(1_500), VectorSearch("ivf", cells=32, probes=2)
+    vectors[[7, 250]] = 0  # of no direction
+    vectors[9] = np.nan
+    unit = Stacked([vectors]).take(np.arange(1_500))
+    placed = np.where(np.isnan(unit), np.float32(0), unit)
+    index = near_pairs._index(Stacked([vectors]), np.arange(1_500), [f"{n:05}" for n in range(1_500)], search, flat=False)
+    index.add(placed)
+    limits, _, right = index.range_search(placed, 0.97)
+    left = np.repeat(np.arange(1_500), np.diff(limits.astype(np.int64)))
+    near = (unit[left].astype(np.float64) * unit[right]).sum(axis=1) >= 0.98
+    wanted = {(int(b), int(a)) for a, b in zip(left[near], right[near], strict=True) if b < a}
+    assert len(wanted) > 300
+    assert pairs_of(vectors, 0.98, search) == wanted
+    monkeypatch.setattr(near_pairs, "_BLOCK_ROWS", 100)
+    monkeypatch.setattr(near_pairs, "_DRAWN_KEYS", 70)
+    monkeypatch.setattr(near_pairs, "_CELL_GROUPS", 5)
+    monkeypatch.setattr(spill, "_BLOCK", 130)
+    monkeypatch.setattr(spill, "HELD_BYTES", 400)
+    assert pairs_of(vectors, 0.98, search) == wanted
+    one, other = (record.getMessage() for record in caplog.records)
+    assert one == other
+
+
+def test_vectors_of_rows_of_one_value_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = vectors_near(300)
+    table = pa.table({"key": [f"{n:05}" for n in range(300)], "bucket": np.arange(300) % 5})
+
+    class WithVectors(Rows):
+        def arrays(self, column: str) -> Iterator[np.ndarray]:
+            yield vectors
+
+    def groups(kind: Any) -> dict[str, str]:
+        rule, search = DuplicateRule(within="bucket"), VectorSearch(kind, cells=2, probes=2)
+        found = near_duplicates_by_vector(WithVectors.of(table), min_cosine=0.9, search=search, rule=rule)
+        kept = pa.concat_tables(each.kept for each in found).to_pylist()
+        return {row["key"]: row["duplicate_group"] for row in kept if row["duplicate_group"]}
+
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    near = (unit @ unit.T >= 0.9) & (np.arange(300)[:, None] % 5 == np.arange(300) % 5) & ~np.eye(300, dtype=bool)
+    label = connected_components(near)[1]
+    wanted = {f"{n:05}": f"{min(np.flatnonzero(label == label[n])):05}" for n in np.flatnonzero(near.any(axis=1))}
+    assert wanted
+    assert groups("flat") == wanted
+    monkeypatch.setattr(near_pairs, "HELD_HASHES", 30)
+    monkeypatch.setattr(near_pairs, "_DRAWN_KEYS", 11)
+    assert groups("ivf") == wanted
 
 
 # --------------------------------------------------------------------------------------------------------------- groups
