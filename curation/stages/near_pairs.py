@@ -481,14 +481,17 @@ def _index(vectors: Stacked, rows: np.ndarray, keys: Iterable[str], search: Vect
         return faiss.IndexFlatIP(width)
     wanted = 2 ** round(math.log2(4 * math.sqrt(len(rows)))) if search.cells is None else search.cells
     cells = min(wanted, max(len(rows) // 39, 1))  # faiss asks for at least 39 rows per cell
-    sample = vectors.take(rows[_drawn(search.seed, "near_duplicates", keys, 64 * cells)])
+    drawn = rows[_drawn(search.seed, "near_duplicates", keys, 64 * cells)]
+    sample = np.empty((len(drawn), width), dtype=np.float32)
+    for start in range(0, len(drawn), _BLOCK_ROWS):
+        sample[start : start + _BLOCK_ROWS] = _placed(vectors.take(drawn[start : start + _BLOCK_ROWS]))
     index: Any = faiss.index_factory(width, f"IVF{cells},SQfp16", faiss.METRIC_INNER_PRODUCT)
     index.cp.seed = search.seed + 1  # faiss treats 0 as no seed
     index.nprobe = min(search.probes, cells)
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)  # so that the means of cells are summed in one fixed order
     try:
-        index.train(_placed(sample))
+        index.train(sample)
     finally:
         faiss.omp_set_num_threads(threads)
     return index
