@@ -520,7 +520,7 @@ def _nominated(index: Any, on_gpu: Any, block: np.ndarray, floor: float) -> tupl
 
 def _ranged(index: Any, block: np.ndarray, floor: float) -> tuple[np.ndarray, np.ndarray]:
     limits, _, ids = index.range_search(block, floor)
-    return np.repeat(np.arange(len(block)), np.diff(limits.astype(np.int64))), ids
+    return np.repeat(np.arange(len(block)), np.diff(limits.astype(np.int64))), ids.astype(np.int64)
 
 
 def _decided(

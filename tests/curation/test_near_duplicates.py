@@ -257,6 +257,16 @@ def test_ivf_finds_what_an_index_in_memory_does(monkeypatch: pytest.MonkeyPatch,
     assert one == other
 
 
+@pytest.mark.parametrize("kind", ["flat", "ivf"])
+def test_an_index_beside_nominates_the_same_pairs(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import faiss
+
+    vectors, search = vectors_near(1_500), VectorSearch(kind, cells=32, probes=2)
+    wanted = pairs_of(vectors, 0.98, search)
+    monkeypatch.setattr(near_pairs, "_on_gpu", lambda index, device: faiss.clone_index(index))  # in place of a GPU's
+    assert pairs_of(vectors, 0.98, search) == wanted
+
+
 def test_vectors_of_rows_of_one_value_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = vectors_near(300)
     table = pa.table({"key": [f"{n:05}" for n in range(300)], "bucket": np.arange(300) % 5})

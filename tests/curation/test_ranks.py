@@ -153,6 +153,15 @@ def test_first_keys_by_ranges_of_hashes() -> None:
 
 
 @pytest.mark.usefixtures("small")
+def test_one_number_may_be_most_of_all() -> None:
+    numbers = np.random.default_rng(3).integers(0, 1 << 63, (20, 100)).astype(np.uint64)
+    numbers[:, ::2] = 7
+    numbers[1:3, 1] = numbers[0, 1]
+    found = unique_keys.repeated_numbers(iter(numbers), numbers.size)
+    assert found.tolist() == sorted([7, int(numbers[0, 1])])
+
+
+@pytest.mark.usefixtures("small")
 def test_first_contents_by_ranges_of_digests() -> None:
     draw = np.random.default_rng(9)
     digests = [draw.bytes(32).hex() for _ in range(300)]
