@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..records import naming
-from .spill import SpillableArray, SpilledBatches, ahead, in_batches
+from .spill import SpillableArray, SpilledBatches, SpilledNumbers, ahead, in_batches
 
 HELD_ROWS = 1 << 22
 """Maximum number of rows that are sorted by columns in memory."""
@@ -34,7 +34,6 @@ DIGITS = f"^[0-9]{{1,{MOST_DIGITS}}}$"
 _DRAWN = 64
 """Drawn rows per stretch: stretches then differ in size by some 13 %."""
 
-_BLOCK = 1 << 20
 _PIECE = 1 << 18
 _ROW = ""
 """Column of row numbers."""
@@ -165,20 +164,18 @@ def sorted_by_numbers(values: SpillableArray, *, absent: int | None = None, scra
         yield rows[stable_order(numbers)]
         return
     border_numbers, border_rows = _number_borders(values, absent)
-    with tempfile.TemporaryFile(dir=scratch, buffering=1 << 20) as file:
-        cuts = SpilledBatches(file, pa.schema([("row", pa.from_numpy_dtype(kind)), ("number", pa.int64())]))
-        for first, numbers in values.blocks():
-            rows = np.arange(first, first + len(numbers), dtype=kind)
-            if absent is not None:
-                rows, numbers = rows[numbers != absent], numbers[numbers != absent]
-            order = stable_order(numbers.copy())
-            rows, numbers = rows[order], numbers[order]
-            bounds = [0, *map(partial(_before, numbers, rows), border_numbers, border_rows), len(rows)]
-            with naming(scratch or tempfile.gettempdir()):
-                cuts.add(pa.record_batch([rows, numbers], schema=cuts.schema), np.array(bounds))
-        for number in range(len(border_rows) + 1):
-            table = cuts.take(number)
-            yield table["row"].to_numpy()[stable_order(np.require(table["number"].to_numpy(), requirements="W"))]
+    cuts = SpilledNumbers(len(border_rows) + 1, [kind, np.int64], scratch=scratch)
+    for first, numbers in values.blocks():
+        rows = np.arange(first, first + len(numbers), dtype=kind)
+        if absent is not None:
+            rows, numbers = rows[numbers != absent], numbers[numbers != absent]
+        order = stable_order(numbers.copy())
+        rows, numbers = rows[order], numbers[order]
+        bounds = [0, *map(partial(_before, numbers, rows), border_numbers, border_rows), len(rows)]
+        cuts.add(np.repeat(np.arange(len(bounds) - 1), np.diff(bounds)), [rows, numbers])
+    for number in range(len(border_rows) + 1):
+        rows, numbers = cuts.take(number)
+        yield rows[stable_order(numbers)]
 
 
 def numbers_of_digits(
@@ -231,17 +228,6 @@ def _before(numbers: np.ndarray, rows: np.ndarray, border_number: int, border_ro
     """How many of some rows, sorted by number and row, come before a border."""
     low, high = np.searchsorted(numbers, border_number), np.searchsorted(numbers, border_number, side="right")
     return int(low + np.searchsorted(rows[low:high], border_row))
-
-
-def _spill(
-    cuts: SpilledBatches, range_of: np.ndarray, ranges: int, rows: np.ndarray, values: np.ndarray, scratch: str | None
-) -> None:
-    """Spill rows and values by the number of their range; those of a range keep their order."""
-    # numpy sorts integers of 16 bits by counting.
-    order = np.argsort(range_of.astype(np.uint16) if ranges <= 1 << 16 else range_of, kind="stable")
-    batch = pa.record_batch([pa.array(rows[order]), pa.array(values[order])], names=cuts.schema.names)
-    with naming(scratch or tempfile.gettempdir()):
-        cuts.add(batch, np.concatenate([[0], np.cumsum(np.bincount(range_of, minlength=ranges))]))
 
 
 def stable_order(values: np.ndarray) -> np.ndarray:
@@ -336,19 +322,14 @@ def by_row(
         found.append(values)
         return found
     kind = numbers_dtype(count)
-    schema = pa.schema([("row", pa.from_numpy_dtype(kind)), ("value", pa.from_numpy_dtype(found.dtype))])
     ranges = (count - 1) // HELD_NUMBERS + 1
-    with tempfile.TemporaryFile(dir=scratch, buffering=1 << 20) as file:
-        cuts = SpilledBatches(file, schema)
-        for rows, some in pieces:
-            for start in range(0, len(rows), _BLOCK):
-                mine = rows[start : start + _BLOCK].astype(kind)
-                values = some[start : start + _BLOCK].astype(found.dtype)
-                _spill(cuts, mine // kind.type(HELD_NUMBERS), ranges, mine, values, scratch)
-        for number in range(ranges):
-            first = number * HELD_NUMBERS
-            values = np.full(min(HELD_NUMBERS, count - first), missing, dtype=found.dtype)
-            table = cuts.take(number)
-            values[table["row"].to_numpy() - kind.type(first)] = table["value"].to_numpy()
-            found.append(values)
+    cuts = SpilledNumbers(ranges, [kind, found.dtype], scratch=scratch)
+    for rows, some in pieces:
+        cuts.add(rows // rows.dtype.type(HELD_NUMBERS), [rows, some])
+    for number in range(ranges):
+        first = number * HELD_NUMBERS
+        values = np.full(min(HELD_NUMBERS, count - first), missing, dtype=found.dtype)
+        rows, some = cuts.take(number)
+        values[rows - kind.type(first)] = some
+        found.append(values)
     return found

@@ -316,7 +316,7 @@ def drop_duplicate_content(rows: Any) -> Iterable[Sifted]:
     >>> kept["key"].to_pylist(), rejected.to_pylist()
     (['a', 'b'], [{'key': 'c', 'reason': 'duplicate_content', 'detail': 'same bytes as a'}])
     """
-    again = repeated_numbers(lambda: (_digest_words(table)[:, 0] for table in rows.batches(["image"])), rows.num_rows)
+    again = repeated_numbers((_digest_words(table)[:, 0] for table in rows.batches(["image"])), rows.num_rows)
     first: dict[bytes, str] = {}
     for table in rows.batches():
         words = _digest_words(table)

@@ -7,18 +7,23 @@ depend on the order of the rows; but a long chain may join pictures that are far
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, get_args
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..rows import REJECTS, Sifted, with_column
-from .near_pairs import Pairs, Stacked, VectorSearch, hash_pairs, vector_pairs
+from . import near_pairs
+from .external_sort import numbers_dtype
+from .near_pairs import Pairs, Stacked, VectorSearch, numbered_hash_pairs, vector_pairs
 from .picture_hash import DIGITS
-from .ranks import coded
+from .ranks import Codes
 from .reorder import inverse
+from .spill import SpilledNumbers, of_at_least
 
 if TYPE_CHECKING:
     from ..stage_rows import Rows
@@ -101,7 +106,9 @@ def near_duplicates_by_hash(
 
     Yields:
         Kept rows with the columns of ``NearDuplicate``; others are rejected as ``near_duplicate``; the detail names the row
-        that stays. Memory: 25 bytes per row, 8 more for each further frame of a clip, and about 200 per near-duplicate.
+        that stays. Memory: about 200 bytes per near-duplicate, and each value of ``within``; other rows go through temporary
+        files, of 12 bytes each, 8 more for each further frame of a clip. Hashes that differ but agree in most blocks of bits,
+        or clips that have a frame's hash in common, are held at once; there time grows with the square of their number, too.
 
     Raises:
         ValueError: an invalid setting or column, or hashes of different lengths.
@@ -117,10 +124,9 @@ def near_duplicates_by_hash(
     if not 0 <= max_distance < 4 * DIGITS:
         raise ValueError(f"max_distance is {max_distance}: 0 to {4 * DIGITS - 1} bits of {4 * DIGITS}")
     links = _Links()
-    for stretch in _hashes(rows, column, rule.within):
-        unique, numbers = _distinct(stretch, links)
-        for pair in hash_pairs(unique, max_distance):
-            links.add(Pairs(numbers[pair.left], numbers[pair.right], pair.similarity))
+    for count, pieces in _compared(rows, rule.within, functools.partial(_hashes, rows, column, rule.within)):
+        for pairs in numbered_hash_pairs(pieces, count, max_distance):
+            links.add(pairs)
     yield from _sifted(rows, links, rule)
 
 
@@ -145,7 +151,9 @@ def near_duplicates_by_vector(
         device: ``cuda`` for faiss on a GPU; mark it with ``how``.
 
     Yields:
-        As ``near_duplicates_by_hash``. Additional memory: 4 bytes per value of a vector, 2 if the search is ivf.
+        As ``near_duplicates_by_hash``. Additional memory: 4 bytes per row that is compared with one another; if the search is
+        flat 4 per value of a vector; if it is ivf the sample from which cells are computed, 64 vectors of float32 per cell.
+        Vectors of other rows stay in the files of their parts. On a GPU ivf holds 2 bytes per value in memory, too.
 
     Raises:
         ValueError: an invalid setting or column.
@@ -164,10 +172,12 @@ def near_duplicates_by_vector(
     if not -1 < min_cosine <= 1:
         raise ValueError(f"min_cosine is {min_cosine}: above -1, and 1 at most")
     vectors = Stacked(list(rows.arrays(column)))
-    keys: list[str] = rows.table(["key"])["key"].to_pylist()
     links = _Links()
-    for mine in (each for each in _compared(rows, rule.within) if len(each) > 1):
-        for pair in vector_pairs(vectors, mine, [keys[at] for at in mine], min_cosine, search, device=device):
+    for count, pieces in _compared(rows, rule.within, functools.partial(_numbers, rows, rule.within)):
+        if count < 2:
+            continue
+        mine = np.concatenate([numbers for (numbers,) in pieces])
+        for pair in vector_pairs(vectors, mine, _Keys(rows, mine), min_cosine, search, device=device):
             links.add(pair)
     yield from _sifted(rows, links, rule)
 
@@ -230,94 +240,102 @@ class _Links:
         self.rows, self.root, self.nearest = rows, np.unique(label, return_index=True)[1][label], nearest
 
 
-def _hashes(rows: Rows, column: str, within: str) -> Iterator[list[np.ndarray]]:
-    """Yield [hashes (n, words) uint64, row numbers] of each set of rows that are compared with one another.
+def _compared(
+    rows: Rows, within: str, read: Callable[[Codes], Iterable[list[np.ndarray]]]
+) -> Iterator[tuple[int, Iterable[list[np.ndarray]]]]:
+    """Yield the rows that are compared with one another, a set of them for each value of ``within``.
 
-    The consumer empties the list, so that memory does not hold the arrays twice.
+    Args:
+        rows: all rows.
+        within: column; "": all rows are one set.
+        read: returns columns of rows, in any number of pieces, the first of them the code of the value of ``within``.
+
+    Yields:
+        Number of rows of a set, or more, and their columns, without the first, in any number of pieces.
     """
+    codes = Codes()
     if not within:
-        yield list(_codes(rows, column))
+        yield rows.num_rows, (columns[1:] for columns in read(codes))
         return
-    codes, numbers = _codes(rows, column)
-    for places in _stretches(coded(rows, within)[1][numbers]):
-        yield [codes[places], numbers[places]]
+    counts = np.zeros(0, dtype=np.int64)
+    for table in rows.batches([within]):
+        found, times = np.unique(codes(table[within]), return_counts=True)
+        if len(codes) > len(counts):
+            counts = np.append(counts, np.zeros(len(codes), dtype=np.int64))
+        counts[found] += times
+    # Values of few rows share a range of the file, those of many have their own.
+    start, large = np.cumsum(counts) - counts, counts > near_pairs.HELD_HASHES
+    key = np.where(large, -1 - np.arange(len(counts)), start // near_pairs.HELD_HASHES)
+    alone, range_of = np.unique(key, return_inverse=True)
+    cuts = SpilledNumbers(len(alone))
+    for columns in read(codes):
+        cuts.add(range_of[columns[0]], columns)
+    for number, count in enumerate(cuts.counts.tolist()):
+        if alone[number] < 0:
+            yield count, (columns[1:] for columns in cuts.blocks(number))
+        if alone[number] < 0 or not count:
+            continue
+        code, *columns = cuts.take(number)
+        order = np.argsort(code, kind="stable")
+        columns = [column[order] for column in columns]
+        bounds = [0, *(np.flatnonzero(np.diff(code[order])) + 1).tolist(), count]
+        for low, high in itertools.pairwise(bounds):
+            yield high - low, [[column[low:high] for column in columns]]
 
 
-def _distinct(stretch: list[np.ndarray], links: _Links) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct hashes and the first row of each; adds the other rows to ``links``. Hashes of one word are ascending."""
-    codes, numbers = stretch
-    stretch.clear()
-    order = np.lexsort(codes.T)
-    numbers = numbers[order]
-    if codes.shape[1] > 1:
-        codes = codes[order]
-    else:
-        codes.sort(axis=0)
-    del order
-    new = np.ones(len(codes), dtype=bool)
-    np.any(codes[1:] != codes[:-1], axis=1, out=new[1:])
-    if new.all():
-        return codes, numbers
-    starts, again = np.flatnonzero(new), np.flatnonzero(~new)
-    first = numbers[starts[np.searchsorted(starts, again) - 1]]
-    links.add(Pairs(first, numbers[again], np.ones(len(again))))
-    return codes[new], numbers[new]
-
-
-def _codes(rows: Rows, column: str) -> tuple[np.ndarray, np.ndarray]:
-    """Hashes, uint64 (n, words), of the rows that have one, and the numbers of these rows."""
-    codes, there = np.empty((0, 1), dtype=np.uint64), np.zeros(rows.num_rows, dtype=bool)
-    lengths, at, count = set[int](), 0, 0
-    for table in rows.batches([column]):
-        there[at : at + table.num_rows] = table[column].is_valid().to_numpy()
-        at += table.num_rows
-        texts = table[column].drop_null()
+def _hashes(rows: Rows, column: str, within: str, codes: Codes) -> Iterator[list[np.ndarray]]:
+    """Yield the code of the value of ``within``, each word of the hash, and the number, of the rows that have a hash."""
+    names = list(dict.fromkeys([column, within or column]))
+    kind = numbers_dtype(rows.num_rows)
+    lengths, at = set[int](), 0
+    for _, table in of_at_least(_BLOCK_ROWS, rows.batches(names), pa.schema([rows.schema.field(name) for name in names])):
+        there = np.flatnonzero(table[column].is_valid())
+        texts = table[column].drop_null().combine_chunks()
         lengths.update(pc.unique(pc.utf8_length(texts)).to_pylist())
         try:
             if len(lengths) > 1 or any(length % DIGITS or not length for length in lengths):
                 raise ValueError(f"lengths {sorted(lengths)}")
             words = max(lengths, default=DIGITS) // DIGITS
-            found = np.frombuffer(bytes.fromhex("".join(texts.to_pylist())), dtype=">u8").reshape(len(texts), words)
+            found = np.frombuffer(bytes.fromhex(_joined(texts)), dtype=">u8").reshape(len(texts), words)
         except ValueError as error:
             raise ValueError(
                 f"column {column!r} is not a column of hashes ({error}): expected {DIGITS} hexadecimal digits per picture, "
                 "or per frame of equally long clips, as from hash_picture and hash_clip"
             ) from None
-        if not len(codes):
-            codes = np.empty((rows.num_rows, words), dtype=np.uint64)
-        codes[count : count + len(found)] = found
-        count += len(found)
-    numbers = np.arange(rows.num_rows, dtype=_numbers_dtype(rows.num_rows))
-    return codes[:count], numbers if count == rows.num_rows else numbers[there]
+        if len(there):
+            values = codes(table[within])[there] if within else np.zeros(len(there), dtype=np.int32)
+            yield [values, *found.T.astype(np.uint64, order="C"), (there + at).astype(kind)]
+        at += table.num_rows
 
 
-def _stretches(values: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the indices of each value (n,) int32, from value 0 on, ascending. Memory: 4 bytes per value, plus the values."""
-    counts = np.bincount(values)
-    ends = np.cumsum(counts)
-    at = ends - counts
-    order = np.empty(len(values), dtype=_numbers_dtype(len(values)))
-    for start in range(0, len(values), _BLOCK_ROWS):
-        block = values[start : start + _BLOCK_ROWS]
-        places = np.argsort(block, kind="stable")
-        for stretch in np.split(places, np.flatnonzero(np.diff(block[places])) + 1):
-            number = block[stretch[0]]
-            order[at[number] : at[number] + len(stretch)] = stretch + start
-            at[number] += len(stretch)
-    del values
-    yield from (order[end - count : end] for end, count in zip(ends, counts, strict=True) if count)
+class _Keys:
+    """Keys of the numbered rows, ascending, read anew whenever they are iterated."""
+
+    def __init__(self, rows: Rows, numbers: np.ndarray) -> None:
+        self._rows, self._numbers = rows, numbers
+
+    def __iter__(self) -> Iterator[str]:
+        at = 0
+        for table in self._rows.batches(["key"]):
+            low, high = np.searchsorted(self._numbers, [at, at + table.num_rows])
+            yield from table["key"].take(pa.array(self._numbers[low:high].astype(np.int64) - at)).to_pylist()
+            at += table.num_rows
 
 
-def _numbers_dtype(count: int) -> type[np.unsignedinteger[Any]]:
-    """The smaller of uint32 and uint64 that can number ``count`` rows."""
-    return np.uint32 if count < 2**32 else np.uint64
+def _joined(texts: pa.StringArray) -> str:
+    """All texts as one."""
+    _, offsets, data = texts.cast(pa.string()).buffers()
+    low, high = np.frombuffer(offsets, dtype=np.int32)[[texts.offset, texts.offset + len(texts)]].tolist()
+    return data[low:high].to_pybytes().decode()
 
 
-def _compared(rows: Rows, within: str) -> Iterable[np.ndarray]:
-    """Numbers (n,) int64, ascending, of each set of rows that are compared with one another: a set per value of the column."""
-    if not within:
-        return [np.arange(rows.num_rows)]
-    return (places.astype(np.int64) for places in _stretches(coded(rows, within)[1]))
+def _numbers(rows: Rows, within: str, codes: Codes) -> Iterator[list[np.ndarray]]:
+    """Yield the code of the value of ``within``, and the number, of all rows."""
+    at, kind = 0, numbers_dtype(rows.num_rows)
+    for table in rows.batches([within or "key"]):
+        values = codes(table[within]) if within else np.zeros(table.num_rows, dtype=np.int32)
+        yield [values, np.arange(at, at + table.num_rows, dtype=kind)]
+        at += table.num_rows
 
 
 # ------------------------------------------------------------------------------------------------------------- what stays

@@ -41,14 +41,35 @@ def coded(rows: StoredRows, column: str) -> tuple[list[Any], np.ndarray]:
     >>> coded(Rows.of(pa.table({"key": ["a", "b", "c"], "label": ["run", None, "run"]})), "label")
     (['run', None], array([0, 1, 0], dtype=int32))
     """
-    places: dict[Any, int] = {}
-    codes, at = np.empty(rows.num_rows, dtype=np.int32), 0
-    for table in rows.batches([column]):
-        found = table[column].combine_chunks().dictionary_encode(null_encoding="encode")
-        known = [places.setdefault(value, len(places)) for value in found.dictionary.to_pylist()]
-        codes[at : at + len(found)] = np.asarray(known, dtype=np.int32)[found.indices.to_numpy()]
-        at += len(found)
-    return list(places), codes
+    codes = Codes()
+    found = [np.empty(0, dtype=np.int32), *(codes(table[column]) for table in rows.batches([column]))]
+    return codes.values, np.concatenate(found)
+
+
+class Codes:
+    """A number for each value, from 0 on, as they come.
+
+    >>> codes = Codes()
+    >>> codes(pa.chunked_array([["run", None]])), codes(pa.chunked_array([["jump", "run"]])), codes.values
+    (array([0, 1], dtype=int32), array([2, 0], dtype=int32), ['run', None, 'jump'])
+    """
+
+    def __init__(self) -> None:
+        self._places: dict[Any, int] = {}
+
+    @property
+    def values(self) -> list[Any]:
+        """The values that came, each once, as they came."""
+        return list(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __call__(self, column: pa.ChunkedArray) -> np.ndarray:
+        """The number of each value of a column, int32 (n,)."""
+        found = column.combine_chunks().dictionary_encode(null_encoding="encode")
+        known = [self._places.setdefault(value, len(self._places)) for value in found.dictionary.to_pylist()]
+        return np.asarray(known, dtype=np.int32)[found.indices.to_numpy()]
 
 
 def places_in_groups(group: np.ndarray, order: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ import collections
 import math
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import IO, TypeVar
@@ -96,6 +96,88 @@ class SpillableArray:
             end = int(np.searchsorted(ordered, start + _BLOCK))
             found[order[at:end]] = self[start : int(ordered[end - 1]) + 1][ordered[at:end] - start]
             at = end
+        return found
+
+
+class SpilledNumbers:
+    """Columns of numbers by the number of their range, in memory up to ``HELD_BYTES``, then in a temporary file.
+
+    Args:
+        ranges: number of ranges.
+        dtypes: of the columns; default: those of the first rows that are added.
+        scratch: folder for the file; default: the system's.
+
+    Attributes:
+        counts: number of rows of each range, int64.
+
+    >>> spilled = SpilledNumbers(2, [np.uint64, np.uint32])
+    >>> spilled.add(np.array([1, 0, 1]), [np.array([70, 80, 90]), np.array([0, 1, 2])])
+    >>> spilled.counts, spilled.take(1)
+    (array([1, 2]), [array([70, 90], dtype=uint64), array([0, 2], dtype=uint32)])
+    """
+
+    def __init__(self, ranges: int, dtypes: Sequence[np.typing.DTypeLike] | None = None, *, scratch: str | None = None) -> None:
+        self.counts = np.zeros(ranges, dtype=np.int64)
+        self._dtypes = None if dtypes is None else [np.dtype(each) for each in dtypes]
+        # Pieces are small and lie apart: a large buffer would read more than is asked for.
+        self._file = tempfile.SpooledTemporaryFile(HELD_BYTES, buffering=1 << 14, dir=scratch)  # noqa: SIM115  # closed with this object
+        self._folder = scratch or tempfile.gettempdir()
+        self._written: list[tuple[list[int], np.ndarray]] = []
+        """For each block where its columns begin in the file, and the first row of each range in it."""
+        self._waiting: list[list[np.ndarray]] = []
+
+    def add(self, range_of: np.ndarray, columns: Sequence[np.ndarray]) -> None:
+        """Add rows to the ranges ``range_of``, integers (n,); the rows of a range keep their order.
+
+        The columns, (n,) each, are converted to the dtypes.
+        """
+        self._dtypes = self._dtypes or [column.dtype for column in columns]
+        # numpy sorts integers of 16 bits by counting.
+        kinds = [np.dtype(np.uint16 if len(self.counts) <= 1 << 16 else np.int64), *self._dtypes]
+        for start in range(0, len(range_of), _BLOCK):
+            block = [each[start : start + _BLOCK].astype(kind) for each, kind in zip([range_of, *columns], kinds, strict=True)]
+            self.counts += np.bincount(block[0], minlength=len(self.counts))
+            self._waiting.append(block)
+            if sum(len(each[0]) for each in self._waiting) >= _BLOCK:
+                self._write()
+
+    def _write(self) -> None:
+        if self._waiting:
+            range_of, *columns = (np.concatenate(each) for each in zip(*self._waiting, strict=True))
+            self._waiting = []
+            order = np.argsort(range_of, kind="stable")
+            starts = list[int]()
+            with naming(self._folder):
+                for column in columns:
+                    starts.append(self._file.seek(0, 2))
+                    self._file.write(column[order].data)
+            self._written.append((starts, np.cumsum(np.append(0, np.bincount(range_of, minlength=len(self.counts))))))
+
+    def blocks(self, number: int) -> Iterator[list[np.ndarray]]:
+        """The columns of a range, about a million rows at a time."""
+        self._write()
+        rows, first = 0, 0
+        for end, (_, bounds) in enumerate(self._written, 1):
+            rows += int(bounds[number + 1] - bounds[number])
+            if rows >= _BLOCK or (rows and end == len(self._written)):
+                yield self._read(number, first, end, rows)
+                rows, first = 0, end
+
+    def take(self, number: int) -> list[np.ndarray]:
+        """The columns of a range; none if no rows were added and no dtypes given."""
+        self._write()
+        return self._read(number, 0, len(self._written), int(self.counts[number]))
+
+    def _read(self, number: int, first: int, end: int, rows: int) -> list[np.ndarray]:
+        found = [np.empty(rows, dtype=kind) for kind in self._dtypes or ()]
+        at = 0
+        with naming(self._folder):
+            for starts, bounds in self._written[first:end]:
+                low, count = int(bounds[number]), int(bounds[number + 1] - bounds[number])
+                for start, column in zip(starts if count else (), found, strict=bool(count)):
+                    self._file.seek(start + low * column.itemsize)
+                    self._file.readinto(column[at : at + count].data.cast("B"))
+                at += count
         return found
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from ..digest import key_hashes
 from ..rows import Sifted, sift
 from .reorder import StoredRows
+from .spill import SpilledNumbers
 
 
 def take_first(rows: StoredRows, *, n: int | None = None) -> Iterator[Sifted]:
@@ -20,8 +21,8 @@ def take_first(rows: StoredRows, *, n: int | None = None) -> Iterator[Sifted]:
         n: number of rows to keep (CLEAR: 7,850,000); None for all.
 
     Yields:
-        Kept rows; others are rejected as ``duplicate_key`` or ``beyond_first_n``. Memory: 16 bytes per row, at most 1 GiB,
-        plus one part and the repeated keys.
+        Kept rows; others are rejected as ``duplicate_key`` or ``beyond_first_n``. Memory: one part and the repeated
+        keys; 64-bit hashes of many keys go through a temporary file, of 8 bytes per row.
 
     Raises:
         ValueError: ``n`` is negative.
@@ -48,55 +49,59 @@ def take_first(rows: StoredRows, *, n: int | None = None) -> Iterator[Sifted]:
         at, taken = at + count, int(place[-1]) if count else taken
 
 
-HELD_HASHES = 1 << 26
-"""Maximum number of hashes held at a time, in 1 GiB; for more keys, one range of hashes is processed after another."""
+HELD_HASHES = 1 << 22
+"""Maximum number of hashes that are sorted at a time; more are cut into ranges, in a temporary file."""
 
 
 def repeated_keys(read: Callable[[], Iterable[pa.ChunkedArray]], count: int) -> np.ndarray:
     """Row numbers of keys that occurred before, ascending, int64. Hashes only find candidates; the keys decide.
 
     Args:
-        read: returns all keys in order, in any number of arrays; called several times.
+        read: returns all keys in order, in any number of arrays; called twice.
         count: number of keys.
 
     >>> repeated_keys(lambda: [pa.chunked_array([["a", "b"]]), pa.chunked_array([["a"]])], 3)
     array([2])
     """
-    candidates = repeated_numbers(lambda: map(key_hashes, read()), count)
+    candidates = repeated_numbers(map(key_hashes, read()), count)
+    found = [np.empty(0, dtype=np.int64)]
     if not len(candidates):
-        return np.empty(0, dtype=np.int64)
+        return found[0]
     seen: set[str] = set()
-    found: list[int] = []
     at = 0
     for keys in read():
         indices = indices_of(candidates, key_hashes(keys))
-        for index, key in zip(indices.tolist(), keys.take(pa.array(indices)).to_pylist(), strict=True):
-            if key in seen:
-                found.append(at + index)
+        again = np.zeros(len(indices), dtype=bool)
+        for place, key in enumerate(keys.take(pa.array(indices)).to_pylist()):
+            again[place] = key in seen
             seen.add(key)
+        found.append(indices[again] + at)
         at += len(keys)
-    return np.asarray(found, dtype=np.int64)
+    return np.concatenate(found)
 
 
-def repeated_numbers(read: Callable[[], Iterable[np.ndarray]], count: int) -> np.ndarray:
-    """Numbers that occur more than once, uint64, ascending. Memory: 16 bytes each, for at most ``HELD_HASHES`` numbers.
+def repeated_numbers(numbers: Iterable[np.ndarray], count: int) -> np.ndarray:
+    """Numbers that occur more than once, uint64, ascending. Memory does not grow with the numbers that occur once.
 
     Args:
-        read: returns all numbers, uint64, uniformly distributed as hashes are, in any number of arrays.
-        count: number of numbers; above ``HELD_HASHES``, they are read several times.
+        numbers: uint64, uniformly distributed as hashes are, in any number of arrays.
+        count: of the numbers; above ``HELD_HASHES`` they go through a temporary file, of 8 bytes each.
 
-    >>> repeated_numbers(lambda: [np.array([3, 1], np.uint64), np.array([3], np.uint64)], 3)
+    >>> repeated_numbers([np.array([3, 1], np.uint64), np.array([3], np.uint64)], 3)
     array([3], dtype=uint64)
     """
-    none = np.empty(0, dtype=np.uint64)
-    found = [none]
-    ranges = 1 << max((count - 1) // HELD_HASHES, 0).bit_length()
-    shift = np.uint64(64 - (ranges.bit_length() - 1))
-    for number in range(ranges):
-        numbers = np.concatenate([none, *(each[each >> shift == number] for each in read())])
-        numbers.sort()
-        found.append(np.unique(numbers[1:][numbers[1:] == numbers[:-1]]))
-    return np.concatenate(found)
+    bits = (max(count - 1, 0) // HELD_HASHES).bit_length()
+    ranges = SpilledNumbers(1 << bits, [np.uint64])
+    found = [np.empty(0, dtype=np.uint64)]
+    for some in numbers:
+        once, times = np.unique(some, return_counts=True)  # so that no range is filled by one number
+        found.append(once[times > 1])
+        ranges.add(once >> np.uint64(64 - bits), [once])
+    for number in range(1 << bits):
+        (some,) = ranges.take(number)
+        some.sort()
+        found.append(np.unique(some[1:][some[1:] == some[:-1]]))
+    return np.unique(np.concatenate(found))
 
 
 def indices_of(numbers: np.ndarray, values: np.ndarray) -> np.ndarray:

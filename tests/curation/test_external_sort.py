@@ -26,7 +26,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         (external_sort, "HELD_NUMBERS", 64),
         (external_sort, "HELD_ROWS", 64),
         (external_sort, "_DRAWN", 4),
-        (external_sort, "_BLOCK", 50),
         (spill, "_BLOCK", 70),
         (spill, "HELD_BYTES", 200),
     ):
@@ -106,7 +105,7 @@ def test_digits_sort_as_their_texts() -> None:
 
 
 def test_memory_does_not_grow_with_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name in ((external_sort, "HELD_NUMBERS"), (external_sort, "_BLOCK"), (spill, "_BLOCK"), (spill, "HELD_BYTES")):
+    for module, name in ((external_sort, "HELD_NUMBERS"), (spill, "_BLOCK"), (spill, "HELD_BYTES")):
         monkeypatch.setattr(module, name, 1 << 15)
 
     def most(count: int) -> int:

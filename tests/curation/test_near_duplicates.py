@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import itertools
+import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +17,7 @@ from benchwright.curation.png import stored_png
 from benchwright.curation.rows import Blob
 from benchwright.curation.run import run
 from benchwright.curation.stage_rows import PartInfo, Rows
-from benchwright.curation.stages import near_duplicates, near_pairs
+from benchwright.curation.stages import near_duplicates, near_pairs, spill
 from benchwright.curation.stages.near_duplicates import (
     DuplicateRule,
     NearDuplicate,
@@ -118,6 +121,82 @@ def test_every_pair_of_near_hashes_is_found(words: int, distance: int, held: int
     assert all(near == 1 - apart[a, b] / (64 * words) for a, b, near in found)
 
 
+def clustered(count: int, words: int) -> pa.Table:
+    """Rows of equal, of near and of lone hashes, and of none, in groups of many sizes."""
+    draw = np.random.default_rng(5)
+    codes = draw.integers(0, 1 << 62, (count, words)).astype(np.uint64)
+    codes[count // 2 :] = codes[draw.integers(0, count // 4, count - count // 2)]
+    codes[count // 2 :, 0] ^= np.uint64(1) << draw.integers(0, 64, count - count // 2).astype(np.uint64)
+    codes[draw.integers(0, count, count // 8)] = codes[0]
+    codes[-(count // 8) :] = codes[7] ^ np.arange(count // 8, dtype=np.uint64)[:, None]  # equal in most blocks
+    hashes = [None if draw.random() < 0.05 else "".join(f"{word:016x}" for word in row) for row in codes.tolist()]
+    group = np.minimum(draw.geometric(0.02, count), 60)
+    return pa.table(
+        {
+            "key": [f"{at:05}" for at in draw.permutation(count)],
+            "phash": pa.array(hashes, pa.string()),
+            "group": pa.array([None if at == 3 else f"group {at}" for at in np.where(group % 2, group, 2)]),
+            "pixels": draw.integers(1, 9, count),
+        }
+    )
+
+
+def parted(table: pa.Table, size: int) -> Rows:
+    parts = {f"{start:05}": table.slice(start, size) for start in range(0, table.num_rows, size)}
+    parts["00000a"] = table.slice(0, 0)
+    return Rows(Store("."), table.schema, tuple(PartInfo(name, len(part)) for name, part in sorted(parts.items())), parts)
+
+
+@pytest.mark.parametrize("within", ["", "group", "phash"])
+@pytest.mark.parametrize(("words", "distance"), [(1, 0), (1, 6), (2, 5)])
+def test_more_hashes_than_fit_in_memory(words: int, distance: int, within: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = clustered(800, words)
+
+    def found(rows: Rows) -> list[list[dict[str, object]]]:
+        rule = DuplicateRule("keep_best", within=within)
+        sifted = list(near_duplicates_by_hash(rows, max_distance=distance, rule=rule))
+        return [pa.concat_tables(tables).to_pylist() for tables in zip(*sifted, strict=True)]
+
+    plain = found(Rows.of(table))
+    assert len(plain[1]) > 50
+    monkeypatch.setattr(near_pairs, "HELD_HASHES", 60)
+    monkeypatch.setattr(near_pairs, "_SORTED", 16)
+    monkeypatch.setattr(near_duplicates, "_HELD_PAIRS", 50)
+    monkeypatch.setattr(near_duplicates, "_BLOCK_ROWS", 100)
+    monkeypatch.setattr(spill, "_BLOCK", 130)
+    monkeypatch.setattr(spill, "HELD_BYTES", 400)
+    assert found(parted(table, 90)) == plain
+
+
+@pytest.mark.parametrize("within", ["", "group"])
+def test_no_rows_and_no_hashes(within: str) -> None:
+    schema = pa.schema([("key", pa.string()), ("phash", pa.string()), ("group", pa.int64())])
+    rule = DuplicateRule("keep_first", within=within)
+    assert list(near_duplicates_by_hash(Rows(Store("."), schema, ()), rule=rule)) == []
+    rows = Rows.of(pa.table({"key": ["a", "b"], "phash": [None, None], "group": [1, 1]}, schema=schema))
+    (kept, rejected), *_ = near_duplicates_by_hash(rows, rule=rule)
+    assert (kept["key"].to_pylist(), kept["duplicate_group"].to_pylist(), len(rejected)) == (["a", "b"], [None, None], 0)
+
+
+def test_memory_does_not_grow_with_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(near_pairs, "HELD_HASHES", 1_000)
+    monkeypatch.setattr(near_duplicates, "_BLOCK_ROWS", 1_000)
+    monkeypatch.setattr(spill, "_BLOCK", 2_000)
+    monkeypatch.setattr(spill, "HELD_BYTES", 1_000)
+    draw, most = np.random.default_rng(2), list[int]()
+
+    def pieces(count: int) -> Iterator[list[np.ndarray]]:
+        for start in range(0, count, 1_000):
+            yield [draw.integers(0, 1 << 63, 1_000).astype(np.uint64), np.arange(start, start + 1_000, dtype=np.uint32)]
+
+    for count in (10_000, 30_000):
+        tracemalloc.start()
+        assert not any(len(pairs.left) for pairs in near_pairs.numbered_hash_pairs(pieces(count), count, 2))
+        most.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert most[1] - most[0] < 20_000 * 12 / 2
+
+
 def vectors_near(count: int, width: int = 32) -> np.ndarray:
     draw = np.random.default_rng(3)
     base = draw.normal(size=(count, width))
@@ -152,6 +231,65 @@ def test_ivf_tells_what_it_misses_and_gives_the_same_again(caplog: pytest.LogCap
     recalls = [float(record.getMessage().partition("recall ")[2].partition(")")[0]) for record in caplog.records]
     assert recalls == [pytest.approx(len(found) / len(whole), abs=0.05)] * 2
     assert pairs_of(vectors, 0.98, VectorSearch("ivf", cells=32, probes=32)) == whole
+
+
+def test_ivf_finds_what_an_index_in_memory_does(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    vectors, search = vectors_near(1_500), VectorSearch("ivf", cells=32, probes=2)
+    vectors[[7, 250]] = 0  # of no direction
+    vectors[9] = np.nan
+    unit = Stacked([vectors]).take(np.arange(1_500))
+    placed = np.where(np.isnan(unit), np.float32(0), unit)
+    index = near_pairs._index(Stacked([vectors]), np.arange(1_500), [f"{n:05}" for n in range(1_500)], search, flat=False)
+    index.add(placed)
+    limits, _, right = index.range_search(placed, 0.97)
+    left = np.repeat(np.arange(1_500), np.diff(limits.astype(np.int64)))
+    near = (unit[left].astype(np.float64) * unit[right]).sum(axis=1) >= 0.98
+    wanted = {(int(b), int(a)) for a, b in zip(left[near], right[near], strict=True) if b < a}
+    assert len(wanted) > 300
+    assert pairs_of(vectors, 0.98, search) == wanted
+    monkeypatch.setattr(near_pairs, "_BLOCK_ROWS", 100)
+    monkeypatch.setattr(near_pairs, "_DRAWN_KEYS", 70)
+    monkeypatch.setattr(near_pairs, "_CELL_GROUPS", 5)
+    monkeypatch.setattr(spill, "_BLOCK", 130)
+    monkeypatch.setattr(spill, "HELD_BYTES", 400)
+    assert pairs_of(vectors, 0.98, search) == wanted
+    one, other = (record.getMessage() for record in caplog.records)
+    assert one == other
+
+
+@pytest.mark.parametrize("kind", ["flat", "ivf"])
+def test_an_index_beside_nominates_the_same_pairs(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import faiss
+
+    vectors, search = vectors_near(1_500), VectorSearch(kind, cells=32, probes=2)
+    wanted = pairs_of(vectors, 0.98, search)
+    monkeypatch.setattr(near_pairs, "_on_gpu", lambda index, device: faiss.clone_index(index))  # in place of a GPU's
+    assert pairs_of(vectors, 0.98, search) == wanted
+
+
+def test_vectors_of_rows_of_one_value_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = vectors_near(300)
+    table = pa.table({"key": [f"{n:05}" for n in range(300)], "bucket": np.arange(300) % 5})
+
+    class WithVectors(Rows):
+        def arrays(self, column: str) -> Iterator[np.ndarray]:
+            yield vectors
+
+    def groups(kind: Any) -> dict[str, str]:
+        rule, search = DuplicateRule(within="bucket"), VectorSearch(kind, cells=2, probes=2)
+        found = near_duplicates_by_vector(WithVectors.of(table), min_cosine=0.9, search=search, rule=rule)
+        kept = pa.concat_tables(each.kept for each in found).to_pylist()
+        return {row["key"]: row["duplicate_group"] for row in kept if row["duplicate_group"]}
+
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    near = (unit @ unit.T >= 0.9) & (np.arange(300)[:, None] % 5 == np.arange(300) % 5) & ~np.eye(300, dtype=bool)
+    label = connected_components(near)[1]
+    wanted = {f"{n:05}": f"{min(np.flatnonzero(label == label[n])):05}" for n in np.flatnonzero(near.any(axis=1))}
+    assert wanted
+    assert groups("flat") == wanted
+    monkeypatch.setattr(near_pairs, "HELD_HASHES", 30)
+    monkeypatch.setattr(near_pairs, "_DRAWN_KEYS", 11)
+    assert groups("ivf") == wanted
 
 
 # --------------------------------------------------------------------------------------------------------------- groups
@@ -193,8 +331,7 @@ def test_groups_of_many_rows_are_those_of_all_pairs(words: int, monkeypatch: pyt
     hashes[3] = hashes[50] = None
     keys = [f"{at:03}" for at in draw.permutation(200)]
     every = pa.table({"key": keys, "phash": pa.array(hashes, pa.string())})
-    parts = {f"{start}": every.slice(start, 30) for start in range(0, 200, 30)}
-    rows = Rows(Store("."), every.schema, tuple(PartInfo(name, len(part)) for name, part in parts.items()), parts)
+    rows = parted(every, 30)
 
     apart = np.bitwise_count(codes[:, None] ^ codes[None]).sum(axis=2) / words
     near = (apart <= 3) & ~np.isin(np.arange(200), [3, 50])[:, None] & ~np.isin(np.arange(200), [3, 50])

@@ -35,7 +35,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(external_sort, "HELD_ROWS", 256)
     monkeypatch.setattr(external_sort, "HELD_NUMBERS", 256)
     monkeypatch.setattr(external_sort, "_DRAWN", 8)
-    monkeypatch.setattr(external_sort, "_BLOCK", 100)
     monkeypatch.setattr(spill, "HELD_BYTES", 400)
     monkeypatch.setattr(spill, "_BLOCK", 150)
     monkeypatch.setattr(ranks, "TABLE_ROWS", 150)
@@ -151,6 +150,15 @@ def test_first_keys_by_ranges_of_hashes() -> None:
     assert kept.equals(table.slice(0, 900))
     assert away["key"].to_pylist() == [*table["key"].to_pylist()[900:], *twice["key"].to_pylist()[COUNT:]]
     assert away["reason"].to_pylist() == ["beyond_first_n"] * (COUNT - 900) + ["duplicate_key"] * 53
+
+
+@pytest.mark.usefixtures("small")
+def test_one_number_may_be_most_of_all() -> None:
+    numbers = np.random.default_rng(3).integers(0, 1 << 63, (20, 100)).astype(np.uint64)
+    numbers[:, ::2] = 7
+    numbers[1:3, 1] = numbers[0, 1]
+    found = unique_keys.repeated_numbers(iter(numbers), numbers.size)
+    assert found.tolist() == sorted([7, int(numbers[0, 1])])
 
 
 @pytest.mark.usefixtures("small")
