@@ -42,7 +42,7 @@ def _end_at_once() -> None:
 
 
 def collect_rarely() -> None:
-    """Let Python look for cycles of garbage after 10,000 new objects instead of 700 to 2000, and not among those that are there.
+    """Let Python look for cycles of garbage after 10,000 new objects, not 700 to 2000, and not among those that are there.
 
     For a process of ours alone. It would spend a fifth of a small run on the objects of the libraries, which all stay in use;
     and in a worker process, whose memory is that of the server that it was forked from, each look would copy their pages.

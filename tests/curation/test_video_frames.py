@@ -412,7 +412,7 @@ def test_what_is_over_a_limit_is_turned_away(good, limits, reason):
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory) -> Path:
-    """The folder of ``long.mp4``: long enough for the kernel's clock of a process with a limit, which may go by ticks of 10 ms."""
+    """The folder of ``long.mp4``: long enough for the kernel's clock of a process with a limit, which may go by 10 ms."""
     folder = tmp_path_factory.mktemp("long")
     odd_videos.lavfi("testsrc2=size=320x240:rate=25:duration=40", *odd_videos.X264, folder / "long.mp4")
     return folder
