@@ -83,7 +83,8 @@ def _pictures(source: Source, wanted: Collection[int]) -> dict[int, Image.Image]
     if source.frames is None:
         with Image.open(source.path()) as image:
             return {0: _halved(image.convert("RGB"))}
-    return _frames(source.path(), *source.frames, wanted)
+    first, last = source.frames
+    return _frames(source.path(), first, last, wanted)
 
 
 def _frames(path: Path, first: int, last: int, wanted: Collection[int]) -> dict[int, Image.Image]:
