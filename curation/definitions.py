@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ from .name_lookups import (
 )
 
 _BODIES = (*FUNCTIONS, ast.Lambda)
+_GLOBAL = re.compile(rb"(?:^|[;:])[ \t\f]*global[\s\\]", re.MULTILINE)
+"""Where a statement may begin: texts have the word too, and to look through a file for the statement takes a while."""
 
 
 class Unit:
@@ -111,7 +114,7 @@ class Module:
         self.imported: list[str] = []
         for node in _what_runs(ast.parse(text).body):
             self._add(node)
-        if b"global " in text:
+        if b"global" in text and _GLOBAL.search(text):
             self._add_globals()
         if name == "benchwright":
             self._add_offered()

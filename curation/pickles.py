@@ -86,6 +86,8 @@ class _Bounded:
     def __init__(self, stream: IO[bytes]) -> None:
         self.size = stream.seek(0, io.SEEK_END)
         self._stream = stream
+        if isinstance(stream, io.BytesIO):  # which returns what there is without more memory, and is asked millions of times
+            self.read, self.tell = stream.read, stream.tell  # type: ignore[method-assign]
         self.rewind()
 
     def rewind(self) -> None:

@@ -230,6 +230,7 @@ class _Code:
         self._modules: dict[str, Module | None] = {}
         self._times: dict[str, int] = {}
         self._edges: dict[Node, set[Node]] = {}
+        self._digests: dict[Node, str] = {}
         self._writers: dict[Node, bool] = {}
         self._effects: dict[str, list[Unit]] = {}
 
@@ -323,8 +324,11 @@ class _Code:
 
     def digest(self, node: Node) -> str:
         """Digest of the code of a definition; "" if there is no code."""
-        units = self._units(node)
-        return hashlib.sha256("\n".join(unit.digest for unit in units).encode()).hexdigest() if units else ""
+        if node not in self._digests:
+            units = self._units(node)
+            together = "\n".join(unit.digest for unit in units)
+            self._digests[node] = hashlib.sha256(together.encode()).hexdigest() if units else ""
+        return self._digests[node]
 
     def edges(self, node: Node) -> set[Node]:
         """The definitions that the code of a definition looks up."""
@@ -423,7 +427,8 @@ class _Code:
         while pending:
             node = pending.pop()
             found.add(node)
-            pending |= {each for each in self.edges(node) if on_import or each[1]} - found
+            edges = self.edges(node) if on_import else {each for each in self.edges(node) if each[1]}
+            pending |= edges - found
         return found
 
 

@@ -36,6 +36,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Worker processes of dask's clusters are forked from a server that has imported what they need: one is begun for each that a
+# test ends, and to import it anew takes a second of the processor. It is read on import, and by processes that tests start.
+os.environ.setdefault("DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD", "forkserver")
+
 # The collector would go through the millions of objects of the packages and the tests again and again: an eighth of the time.
 gc.set_threshold(100_000, 50, 50)
 

@@ -15,7 +15,7 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -71,30 +71,40 @@ def sources() -> list[Source]:
 
 def load(source: Source) -> list[Image.Image]:
     """The photograph as one RGB image, or the frames of a clip in order, first and last included."""
+    return list(_pictures(source, range(_n_pictures(source))).values())
+
+
+def _n_pictures(source: Source) -> int:
+    return 1 if source.frames is None else source.frames[1] - source.frames[0] + 1
+
+
+def _pictures(source: Source, wanted: Collection[int]) -> dict[int, Image.Image]:
+    """Pictures of a source by their place in it. To convert a frame takes longer than to decode it."""
     if source.frames is None:
         with Image.open(source.path()) as image:
-            return [_halved(image.convert("RGB"))]
+            return {0: _halved(image.convert("RGB"))}
     first, last = source.frames
-    return _frames(source.path(), first, last)
+    return _frames(source.path(), first, last, wanted)
 
 
-def _frames(path: Path, first: int, last: int) -> list[Image.Image]:
+def _frames(path: Path, first: int, last: int, wanted: Collection[int]) -> dict[int, Image.Image]:
     import av
 
-    images: list[Image.Image] = []
+    images: dict[int, Image.Image] = {}
+    index = -1
     with av.open(str(path)) as container:
         for index, frame in enumerate(container.decode(video=0)):
-            if index > last:
+            if index - first in wanted:
+                images[index - first] = _halved(frame.to_image())
+            if index == last:
                 break
-            if index >= first:
-                images.append(_halved(frame.to_image()))
-    if len(images) != last - first + 1:
-        raise AlbumError(f"{path} has {first + len(images)} frames, and the album needs frame {last}")
+    if index < last:
+        raise AlbumError(f"{path} has {index + 1} frames, and the album needs frame {last}")
     return images
 
 
-def _arrays(source: Source) -> list[np.ndarray]:
-    return [np.asarray(image) for image in load(source)]
+def _arrays(source: Source, wanted: Collection[int]) -> dict[int, np.ndarray]:
+    return {place: np.asarray(image) for place, image in _pictures(source, wanted).items()}
 
 
 def _halved(image: Image.Image) -> Image.Image:
@@ -168,8 +178,11 @@ def make_album(folder: str | Path, *, seed: int, photos: int = 960, first_year: 
     shots = _named(_shots(catalogue, seed=seed, photos=photos, start=dt.datetime(first_year, 1, 1), days=years * 365))
     for year in {shot.file.split("/")[0] for shot in shots}:
         (root / "photos" / year).mkdir(parents=True, exist_ok=True)
+    wanted: dict[str, set[int]] = {source.name: set() for source in catalogue}
+    for shot in shots:
+        wanted[shot.source.name].add(_place(shot, _look(shot, seed)))
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:  # all work without the interpreter lock
-        pixels = dict(zip((source.name for source in catalogue), pool.map(_arrays, catalogue), strict=True))
+        pixels = dict(zip(wanted, pool.map(_arrays, catalogue, wanted.values()), strict=True))
         for _ in pool.map(lambda shot: write_file(root / "photos" / shot.file, _file_bytes(shot, pixels, seed)), shots):
             pass
     _write_csv(root / "albums.csv", shots)
@@ -224,7 +237,17 @@ def _named(shots: Iterator[Shot]) -> list[Shot]:
     return [dataclasses.replace(shot, file=f"{shot.taken.year}/IMG_{index:04d}.jpg") for index, shot in enumerate(ordered)]
 
 
-def _file_bytes(shot: Shot, pixels: dict[str, list[np.ndarray]], seed: int) -> bytes:
+def _look(shot: Shot, seed: int) -> np.random.Generator:
+    return rng(seed, STAGE, f"{shot.key}/look")
+
+
+def _place(shot: Shot, draw: np.random.Generator) -> int:
+    """Which picture of its source a photo shows: the first number that is drawn for its look."""
+    at = 0.8 * shot.era + 0.2 * float(draw.random())
+    return round(at * (_n_pictures(shot.source) - 1))
+
+
+def _file_bytes(shot: Shot, pixels: dict[str, dict[int, np.ndarray]], seed: int) -> bytes:
     if shot.flaw == "empty":
         return b""
     if shot.flaw == "text":
@@ -233,10 +256,9 @@ def _file_bytes(shot: Shot, pixels: dict[str, list[np.ndarray]], seed: int) -> b
     return data[: len(data) // 3] if shot.flaw == "truncated" else data
 
 
-def _jpeg(shot: Shot, frames: list[np.ndarray], seed: int) -> bytes:
-    draw = rng(seed, STAGE, f"{shot.key}/look")
-    at = 0.8 * shot.era + 0.2 * float(draw.random())
-    image = _developed(_cropped(frames[round(at * (len(frames) - 1))], shot, draw), shot.era, draw)
+def _jpeg(shot: Shot, pictures: dict[int, np.ndarray], seed: int) -> bytes:
+    draw = _look(shot, seed)
+    image = _developed(_cropped(pictures[_place(shot, draw)], shot, draw), shot.era, draw)
     exif = Image.Exif()
     if draw.random() < 0.04:  # the camera was held upright: the pixels are rotated, and a tag says so
         image = image.transpose(Image.Transpose.ROTATE_90)

@@ -56,7 +56,7 @@ def make_good(to: Path) -> list[Path]:
     lavfi(SOURCE, *X264, "-g", "30", "-bf", "2", to / "transport.ts")
     lavfi(SOURCE, "-c:v", "mpeg2video", "-g", "12", "-bf", "2", "-q:v", "4", to / "mpeg2.mpg")
     lavfi(SOURCE, "-c:v", "mjpeg", "-q:v", "4", "-pix_fmt", "yuvj422p", to / "mjpeg.avi")
-    lavfi(SOURCE, "-c:v", "ffv1", "-pix_fmt", "yuv444p10le", to / "ten_bits.mkv")
+    lavfi(SOURCE, "-c:v", "ffv1", "-pix_fmt", "yuv444p10le", "-t", "1", to / "ten_bits.mkv")
     lavfi(SOURCE, "-c:v", "rawvideo", "-pix_fmt", "bgr24", "-t", "1", to / "rgb.avi")
     lavfi(SOURCE, "-c:v", "gif", "-t", "1", to / "palette.gif")
     lavfi(SOURCE, *X264, "-pix_fmt", "gray", to / "grey.mp4")

@@ -92,13 +92,22 @@ CONFIGURATIONS = {
 
 
 @pytest.fixture(scope="module")
-def pushed(tiny: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """Each benchmark, pushed and loaded."""
+def pushed_to(tiny: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Each benchmark, pushed to a folder of its name."""
     folder = tmp_path_factory.mktemp("pushed")
     for name in CONFIGURATIONS:
         out = tiny(name)
         assert api.push(str(out), str(folder / name)) == len(DatasetIndex.open(out / "dataset"))
-    return dict(zip(CONFIGURATIONS, loaded([folder / name for name in CONFIGURATIONS], folder), strict=True))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pushed(pushed_to: Path, tiny: Callable[[str], Path]) -> dict[str, dict[str, Any]]:
+    """Each benchmark as it is loaded; also CLEAR's ``shards``, and the ``pictures``. One process has all: begun, it takes two
+    seconds."""
+    write_parquet(str(published(pushed_to / "of pictures", PICTURES)), Store(str(pushed_to / "pictures")))
+    places = {name: pushed_to / name for name in (*CONFIGURATIONS, "pictures")} | {"shards": tiny("clear") / "dataset"}
+    return dict(zip(places, loaded(list(places.values()), pushed_to), strict=True))
 
 
 @pytest.mark.parametrize("name", sorted(CONFIGURATIONS))
@@ -162,17 +171,12 @@ def published(folder: Path, samples: dict[str, dict[str, Any]], **card: Any) -> 
 
 FORMS = ["JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF"]
 EXTENSIONS = ["jpg", "png", "gif", "webp", "bmp", "tif"]
+PICTURES = {f"k{n}": {extension: picture(form, n)} for n, (form, extension) in enumerate(zip(FORMS, EXTENSIONS, strict=True))}
 
 
-def test_pictures_of_all_formats_are_in_one_column(tmp_path: Path) -> None:
-    samples = {
-        f"k{n}": {extension: picture(form, n)} for n, (form, extension) in enumerate(zip(FORMS, EXTENSIONS, strict=True))
-    }
-    folder = published(tmp_path / "data", samples)
-    write_parquet(str(folder), Store(str(tmp_path / "hub")))
-    found = loaded([tmp_path / "hub"], tmp_path)[0]["default"]["train"]
-    told = {key: facts["image"] for key, facts in found.items()}
-    assert told == {key: hashlib.sha256(*members.values()).hexdigest() for key, members in samples.items()}
+def test_pictures_of_all_formats_are_in_one_column(pushed: dict[str, dict[str, Any]]) -> None:
+    told = {key: facts["image"] for key, facts in pushed["pictures"]["default"]["train"].items()}
+    assert told == {key: hashlib.sha256(*members.values()).hexdigest() for key, members in PICTURES.items()}
 
 
 def test_arrays_of_several_shapes_keep_their_shapes_and_names_that_are_taken_give_way(tmp_path: Path) -> None:
@@ -360,9 +364,10 @@ def test_the_head_of_the_card_says_what_the_hub_asks_for(tiny: Callable[[str], P
     assert "## Citation" in text
 
 
-def test_load_dataset_of_the_shards_gives_every_row_of_the_index(tiny: Callable[[str], Path], tmp_path: Path) -> None:
-    folder = tiny("clear") / "dataset"
-    [found] = loaded([folder], tmp_path)
+def test_load_dataset_of_the_shards_gives_every_row_of_the_index(
+    tiny: Callable[[str], Path], pushed: dict[str, dict[str, Any]]
+) -> None:
+    folder, found = tiny("clear") / "dataset", pushed["shards"]
     assert found.keys() == {"", "index"}
     assert found["index"].keys() == {"samples"}
     rows = {row["key"]: {"label": row["label"]} for row in DatasetIndex.open(folder).table.to_pylist()}
@@ -382,7 +387,9 @@ api.push(sys.argv[1], sys.argv[2], progress=told)
 """
 
 
-def test_a_push_to_the_hub_is_resumed_and_loaded_from_there(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_push_to_the_hub_is_resumed_and_loaded_from_there(
+    tiny: Callable[[str], Path], pushed_to: Path, pushed: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
     with running_hub() as hub:
         plain = {"HF_ENDPOINT": hub.url, "HF_TOKEN": "hf_of_nobody", "HF_HUB_DISABLE_XET": "1"}  # Xet is a protocol of its own
 
@@ -403,7 +410,6 @@ def test_a_push_to_the_hub_is_resumed_and_loaded_from_there(tiny: Callable[[str]
         assert paths == ["data/000-00000.parquet", "data/001-00000.parquet", "data/002-00000.parquet", "README.md"]
         assert {*hub.read} == {"export.json"}  # the hub states the SHA-256 of the others
         [found] = loaded(["me/clips"], tmp_path, **plain)
-    api.push(str(tiny("vclimb")), str(tmp_path / "folder"))
-    assert [found] == loaded([tmp_path / "folder"], tmp_path)
+    assert found == pushed["vclimb"]
     assert found[""] == {"train": 24, "validation": 12, "test": 12}
-    assert {name: (tmp_path / "folder" / name).read_bytes() for name in hub.files["me/clips"]} == hub.files["me/clips"]
+    assert {name: (pushed_to / "vclimb" / name).read_bytes() for name in hub.files["me/clips"]} == hub.files["me/clips"]

@@ -378,10 +378,9 @@ def test_memory_does_not_grow_with_the_sequences_of_a_table(tmp_path: Path) -> N
         tracemalloc.stop()
         return most + python
 
-    def least(count: int) -> int:  # how far Arrow's threads have read ahead depends on the machine's load
-        return min(peak(count) for _ in range(3))
-
-    assert least(160) < 1.25 * least(40)  # 8 MB of text, and 2
+    # The least of three each: how far Arrow's threads have read ahead depends on the machine's load.
+    least = min(peak(40) for _ in range(3))  # 2 MB of text, and 8
+    assert any(peak(160) < 1.25 * least for _ in range(3))
 
 
 # ---------------------------------------------------------------------------------------------------- archives, pickles

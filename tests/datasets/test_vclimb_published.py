@@ -41,6 +41,7 @@ def counts(table: pa.Table) -> dict[str, int]:
     return {item["values"]: item["counts"] for item in pc.value_counts(table["role"]).to_pylist()}
 
 
+@functools.cache
 def released(shared_data: Path, dataset: str, tasks: int = 10) -> pa.Table:
     one = FILES[dataset, tasks]
     table, rejects = taken(read_split(path=str(shared_data / "vclimb" / one.name), sha256=one.sha256), SplitClip)
