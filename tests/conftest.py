@@ -121,8 +121,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture
 def blank_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of what pages say: figures are composed as ever, but an empty picture stands for what matplotlib makes of them,
-    which takes most of a report's time."""
+    """For tests of what pages say: see ``without_pictures``."""
+    without_pictures(monkeypatch)
+
+
+def without_pictures(patch: pytest.MonkeyPatch) -> None:
+    """Figures are composed as ever, but an empty picture stands for what matplotlib makes of them, which takes most of a
+    report's time."""
     from benchwright.eval.report import figures  # here: some tests are of what is imported when
 
     def composed(draw: Callable[..., None], theme: Theme, size_in: tuple[float, float]) -> bytes:
@@ -131,7 +136,7 @@ def blank_figures(monkeypatch: pytest.MonkeyPatch) -> None:
         draw(Figure(figsize=size_in).add_subplot(), theme)
         return b'<svg xmlns="http://www.w3.org/2000/svg" width="72pt" height="72pt" viewBox="0 0 72 72"/>'
 
-    monkeypatch.setattr(figures, "_svg", composed)
+    patch.setattr(figures, "_svg", composed)
 
 
 @pytest.fixture(autouse=True)
