@@ -42,19 +42,24 @@ gc.set_threshold(100_000, 50, 50)
 DEAR = (
     "curation/test_cluster_stores.py",
     "pipelines/test_clear_pixels.py",
+    "pipelines/test_clear_sources_with_labels.py",
+    "pipelines/test_cli.py",
+    "pipelines/test_experiments.py",
     "pipelines/test_two_camera.py",
     "pipelines/test_from_outside.py",
+    "pipelines/test_view_browser.py",
     "training/test_ranks.py",
+    "test_core_alone.py",
+    "test_docstrings.py",
     "test_documents.py",
+    "pipelines/test_feature_sets.py",
     "pipelines/test_kowl.py",
     "pipelines/test_kowl_results.py",
-    "pipelines/test_kowl_videos.py",
     "pipelines/test_skeleton_experiments.py",
     "curation/test_dask_cluster.py",
     "pipelines/test_cluster.py",
     "pipelines/test_vclimb.py",
     "pipelines/test_what_runs_write.py",
-    "datasets/test_feature_networks.py",
 )
 """Files of half a minute or more. They come first, so that no worker of pytest is at one of them when all others are done."""
 
