@@ -63,12 +63,14 @@ def load_plain(data: bytes | IO[bytes], *, arrays: bool = False, objects: bool =
         UnsafePickle: the pickle contains anything else (raised before loading), more than ``max_bytes`` or ``MAX_VALUES``, a
             value that contains itself, or bytes after its end; or it is damaged.
     """
-    stream = _Bounded(io.BytesIO(data) if isinstance(data, bytes) else data)
-    if stream.size > max_bytes:
-        raise UnsafePickle(f"{stream.size} bytes, at most {max_bytes} are read")
+    stream = io.BytesIO(data) if isinstance(data, bytes) else _Bounded(data)
+    size = len(data) if isinstance(data, bytes) else data.seek(0, io.SEEK_END)
+    if size > max_bytes:
+        raise UnsafePickle(f"{size} bytes, at most {max_bytes} are read")
     try:
-        _check_opcodes(stream, arrays, objects)
-        stream.rewind()
+        stream.seek(0)
+        _check_opcodes(stream, size, arrays, objects)
+        stream.seek(0)
         found = _with_arrays(_ArrayUnpickler(stream, objects).load(), {}) if arrays or objects else _Unpickler(stream).load()
         _check_count(found)
         return found
@@ -81,23 +83,21 @@ def load_plain(data: bytes | IO[bytes], *, arrays: bool = False, objects: bool =
 
 
 class _Bounded:
-    """A file that limits reads to its size: for an opcode that claims gigabytes, a plain file would allocate them first."""
+    """A file that limits reads to its size: for an opcode that claims gigabytes, a plain file would allocate them first; bytes
+    in memory do not."""
 
     def __init__(self, stream: IO[bytes]) -> None:
-        self.size = stream.seek(0, io.SEEK_END)
+        self._size = stream.seek(0, io.SEEK_END)
         self._stream = stream
-        if isinstance(stream, io.BytesIO):  # which returns what there is without more memory, and is asked millions of times
-            self.read, self.tell = stream.read, stream.tell  # type: ignore[method-assign]
-        self.rewind()
 
-    def rewind(self) -> None:
-        self._stream.seek(0)
+    def seek(self, place: int) -> int:
+        return self._stream.seek(place)
 
     def tell(self) -> int:
         return self._stream.tell()
 
     def read(self, size: int) -> bytes:
-        return self._stream.read(min(size, self.size - self._stream.tell()))
+        return self._stream.read(min(size, self._size - self._stream.tell()))
 
     def readline(self) -> bytes:
         return self._stream.readline()
@@ -106,7 +106,7 @@ class _Bounded:
         return self._stream.readinto(buffer)  # type: ignore[attr-defined]
 
 
-def _check_opcodes(data: _Bounded, arrays: bool, objects: bool) -> None:
+def _check_opcodes(data: io.BytesIO | _Bounded, size: int, arrays: bool, objects: bool) -> None:
     safe, allowed = _PLAIN, "texts, lists and tables"
     if arrays or objects:
         safe, allowed = safe | _NUMBERS, "plain values and arrays"
@@ -121,7 +121,7 @@ def _check_opcodes(data: _Bounded, arrays: bool, objects: bool) -> None:
             raise UnsafePickle(f"{opcode.name} {argument} at byte {place}: beyond the {number} values before it")
         if (arrays or objects) and sizes.after(opcode, argument) > MAX_VALUES:
             raise UnsafePickle(f"{opcode.name} at byte {place}: tuples within tuples, more than {MAX_VALUES:,} values in all")
-    if left := data.size - data.tell():
+    if left := size - data.tell():
         raise UnsafePickle(f"{left} bytes after its end, which would not be read")
 
 
@@ -240,7 +240,7 @@ def _flat(data: Any, code: str) -> np.ndarray:
 
 
 class _ArrayUnpickler(_Unpickler):
-    def __init__(self, stream: _Bounded, objects: bool) -> None:
+    def __init__(self, stream: io.BytesIO | _Bounded, objects: bool) -> None:
         super().__init__(stream, encoding="bytes")
         self._objects = objects
 

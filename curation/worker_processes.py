@@ -18,7 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 import pyarrow as pa
 
-_LARGE = ("numpy", "pyarrow.compute", "pyarrow.parquet", "torch")
+_LARGE = ("numpy", "pyarrow.compute", "pyarrow.parquet", "pandas", "torch")
 """Libraries of which worker processes share one copy. The threads that they start on import (of OpenBLAS and jemalloc) are made
 to be lost at a fork; polars, whose thread is not, is imported by each worker."""
 

@@ -46,19 +46,24 @@ gc.set_threshold(100_000, 50, 50)
 DEAR = (
     "curation/test_cluster_stores.py",
     "pipelines/test_clear_pixels.py",
+    "pipelines/test_clear_sources_with_labels.py",
+    "pipelines/test_cli.py",
+    "pipelines/test_experiments.py",
     "pipelines/test_two_camera.py",
     "pipelines/test_from_outside.py",
+    "pipelines/test_view_browser.py",
     "training/test_ranks.py",
+    "test_core_alone.py",
+    "test_docstrings.py",
     "test_documents.py",
+    "pipelines/test_feature_sets.py",
     "pipelines/test_kowl.py",
     "pipelines/test_kowl_results.py",
-    "pipelines/test_kowl_videos.py",
     "pipelines/test_skeleton_experiments.py",
     "curation/test_dask_cluster.py",
     "pipelines/test_cluster.py",
     "pipelines/test_vclimb.py",
     "pipelines/test_what_runs_write.py",
-    "datasets/test_feature_networks.py",
 )
 """Files of half a minute or more. They come first, so that no worker of pytest is at one of them when all others are done."""
 
@@ -125,8 +130,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture
 def blank_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of what pages say: figures are composed as ever, but an empty picture stands for what matplotlib makes of them,
-    which takes most of a report's time."""
+    """For tests of what pages say: see ``without_pictures``."""
+    without_pictures(monkeypatch)
+
+
+def without_pictures(patch: pytest.MonkeyPatch) -> None:
+    """Figures are composed as ever, but an empty picture stands for what matplotlib makes of them, which takes most of a
+    report's time."""
     from benchwright.eval.report import figures  # here: some tests are of what is imported when
 
     def composed(draw: Callable[..., None], theme: Theme, size_in: tuple[float, float]) -> bytes:
@@ -135,7 +145,7 @@ def blank_figures(monkeypatch: pytest.MonkeyPatch) -> None:
         draw(Figure(figsize=size_in).add_subplot(), theme)
         return b'<svg xmlns="http://www.w3.org/2000/svg" width="72pt" height="72pt" viewBox="0 0 72 72"/>'
 
-    monkeypatch.setattr(figures, "_svg", composed)
+    patch.setattr(figures, "_svg", composed)
 
 
 @pytest.fixture(autouse=True)

@@ -90,7 +90,7 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
         pairs = [pair for pair in pairs if pair[0] not in split]
     elif split:
         _check_splits(config, table, seeds)
-    return _of_pairs(config, pairs, seeds, dataset, _weights(config), _features(config, out))
+    return _of_pairs(config, pairs, seeds, dataset, _weights(config), _features(config, out), SEEDS)
 
 
 def check_settings(config: ClearConfig) -> None:
@@ -104,7 +104,7 @@ def check_settings(config: ClearConfig) -> None:
 
 def _check_fit(config: ClearConfig, pairs: Iterable[tuple[str, str]]) -> None:
     """Raise ``WrongUse`` if methods, model and samples do not fit; no data are read."""
-    _of_pairs(config, pairs, SEEDS[:1], "", None, {"features": _learned(config)})
+    _of_pairs(config, pairs, SEEDS[:1], "", None, {"features": _learned(config)}, SEEDS[:1])
 
 
 def _check_source(s: ClearSource) -> None:
@@ -126,6 +126,7 @@ def _of_pairs(
     dataset: str,
     weights: str | None,
     features: dict[str, Any],
+    of_streaming: Sequence[int],
 ) -> list[Training]:
     """Trainings for pairs of protocol and method; ``seeds`` are the seeds with an iid split."""
     return [
@@ -133,7 +134,7 @@ def _of_pairs(
         for protocol, name in pairs
         for training in trainings_of(
             [_baseline(config, protocol, name, weights, features)],
-            SEEDS if protocol == "streaming" else seeds,
+            of_streaming if protocol == "streaming" else seeds,
             prepare="benchwright.pipelines.clear.stream:domains",
             runs=Runs(dataset, weights, device=config.encoder_run.device, workers=config.baselines.workers),
             samples="images" if _learned(config) == PIXELS else "vectors",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import subprocess
-import sys
+import tempfile
 import threading
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from .forked import forked
 
 PEOPLE = ("anna", "ben", "cleo")
 
@@ -21,20 +23,25 @@ class Server:
 
     def start(self) -> None:
         people = [word for name in PEOPLE for word in ("--annotator", name)]
-        command = [sys.executable, "-P", "-m", "benchwright.pipelines.cli.main", "qa", "serve", str(self._out), *people]
-        self.process = subprocess.Popen([*command, "--port", str(self.port)], stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        self.links = dict(self.process.stdout.readline().strip().split(": ", 1) for _ in range(5))
+        with tempfile.TemporaryDirectory() as folder:
+            said = Path(folder, "said")
+            os.mkfifo(said)
+            self._process = forked("qa", "serve", self._out, *people, "--port", self.port, out=said)
+            self._said = said.open()
+        self.links = dict(self._said.readline().strip().split(": ", 1) for _ in range(5))
         self.port = urlsplit(self.links["anna"]).port or 0
         self.up.set()
 
     def kill(self) -> None:
         self.up.clear()
-        self.process.kill()
-        self.process.communicate()
+        self._process.kill()
+        self._process.join()
+        self._said.close()
 
     def end(self) -> str:
-        self.process.send_signal(signal.SIGINT)
-        told, _ = self.process.communicate(timeout=60)
-        assert self.process.returncode == 0
-        return told
+        assert self._process.pid is not None
+        os.kill(self._process.pid, signal.SIGINT)
+        self._process.join(60)
+        assert self._process.exitcode == 0
+        with self._said:
+            return self._said.read()

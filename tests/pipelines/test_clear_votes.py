@@ -6,8 +6,6 @@ import csv
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,6 +21,7 @@ from benchwright.pipelines.cli import main as cli
 from PIL import Image
 
 from tests.pipelines.conftest import Cli
+from tests.pipelines.forked import forked
 
 pytestmark = pytest.mark.usefixtures("blank_figures")
 
@@ -94,13 +93,13 @@ def test_an_import_waits_for_no_other_and_loses_no_vote(bw: Cli, asked: tuple[Pa
     assert not (out / "qa" / "salt").exists()
 
 
-def test_imports_at_once_keep_what_each_of_them_added(asked: tuple[Path, list[Path]]) -> None:
+def test_imports_at_once_keep_what_each_of_them_added(asked: tuple[Path, list[Path]], tmp_path: Path) -> None:
     out, results = asked
-    command = [sys.executable, "-m", "benchwright.pipelines.cli.main", "qa", "import", out]
-    at_work = [
-        subprocess.Popen([*command, file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for file in results
-    ]
-    told = [(*process.communicate(timeout=120), process.returncode) for process in at_work]
+    files = [(tmp_path / f"{number}.out", tmp_path / f"{number}.err") for number in range(len(results))]
+    at_work = [forked("qa", "import", out, file, out=said, err=err) for file, (said, err) in zip(results, files, strict=True)]
+    for process in at_work:
+        process.join(120)
+    told = [(said.read_text(), err.read_text(), process.exitcode) for process, (said, err) in zip(at_work, files, strict=True)]
     assert all(code == 0 or "is in progress in" in err for _, err, code in told), told
     assert any(code == 0 for _, _, code in told)
     assert votes_of(out).num_rows == sum(int(text.split()[0]) for text, _, code in told if code == 0)

@@ -85,6 +85,7 @@ def test_results_hold_one_row_a_value_for_every_training(bw: Cli, out: Path) -> 
     assert diagonal["value"].mean() == pytest.approx(whole.filter(pl.col("seed") == 2)["value"][0])
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_an_estimate_counts_the_trainings_of_the_sample(bw: Cli, out: Path) -> None:
     made(bw, out)
     assert bw("train", out, "--method", "nap-finetune", "--protocol", "iid", "-q").code == 0
@@ -100,6 +101,7 @@ def test_an_estimate_counts_the_trainings_of_the_sample(bw: Cli, out: Path) -> N
     assert lines["iid nap-finetune"][2] == "2,100"
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_the_gpu_time_of_trainings_is_that_of_all_workers(bw: Cli, out: Path) -> None:
     made(bw, out)
     assert bw("train", out, "--method", "nap-finetune", "--protocol", "iid", "-q").code == 0
@@ -120,6 +122,7 @@ def test_the_gpu_time_of_trainings_is_that_of_all_workers(bw: Cli, out: Path) ->
     assert ten.gpu_seconds == pytest.approx((1 + 10 * 3) * cost.seconds)  # a quarter of 4 does not grow
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_the_table_of_results_is_a_file_for_any_program(bw: Cli, out: Path) -> None:
     made(bw, out)
     train = ["train", out, "--protocol", "iid", "-q", "--method"]
@@ -146,13 +149,14 @@ def test_a_folder_without_a_run_is_an_error_and_no_run_without_results(tmp_path:
             asked(str(tmp_path))
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_what_is_trained_is_not_trained_again_and_other_settings_stand_beside(bw: Cli, out: Path) -> None:
     made(bw, out)
     train = ["train", out, "--method", "nap-finetune", "--protocol", "iid"]
     assert bw(*train).code == 0
     first = digests(out)
     told = bw(*train).err
-    assert told.count("up to date") == 5
+    assert told.count("up to date") == 2
     assert "trained" not in told.replace("up to date", "")
     made(bw, out, "--set", "baselines.learning_rate=0.05")
     assert bw(*train, "-q").code == 0
@@ -164,6 +168,7 @@ def test_what_is_trained_is_not_trained_again_and_other_settings_stand_beside(bw
     assert "schedule.learning_rate = 0.05" in Path(api.report(str(out))).read_text()
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_eval_and_report_go_through_the_trainings_once(bw: Cli, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They went through them for the results, and again for what is stale."""
     made(bw, out)
@@ -174,9 +179,10 @@ def test_eval_and_report_go_through_the_trainings_once(bw: Cli, out: Path, monke
     for command in ("eval", "report"):
         read.clear()
         assert bw(command, out).code == 0
-        assert len(set(read)) == len(read) == 10
+        assert len(set(read)) == len(read) == 4
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_own_methods_models_and_metrics_and_an_edit_of_one(bw: Cli, out: Path, tmp_path: Path) -> None:
     own = tmp_path / "own.py"
     own.write_text(textwrap.dedent(METHOD))
@@ -203,7 +209,7 @@ def test_own_methods_models_and_metrics_and_an_edit_of_one(bw: Cli, out: Path, t
     assert "nap-finetune, seed 0: up to date" in told
     after = digests(out)
     kept = [name for name in before if name.startswith("learned") and before[name] == after[name]]
-    assert len(kept) == 5
+    assert len(kept) == 2
     assert all("nap" in name for name in kept)
     own.write_text(textwrap.dedent(METHOD).replace("square()", "abs()").replace("[-1].mean", "[0].mean"))
     told = bw(*train).err
@@ -213,6 +219,7 @@ def test_own_methods_models_and_metrics_and_an_edit_of_one(bw: Cli, out: Path, t
     assert "own.py:net" in bw(*train, "--method", "nap-finetune", "-q").out
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_trainings_of_earlier_code_can_be_kept_and_are_measured_by_the_code_of_now(bw: Cli, out: Path, tmp_path: Path) -> None:
     mine = tmp_path / "kept_own.py"
     mine.write_text(textwrap.dedent(METHOD))
@@ -224,34 +231,35 @@ def test_trainings_of_earlier_code_can_be_kept_and_are_measured_by_the_code_of_n
     edited = textwrap.dedent(METHOD).replace(".square()", ".abs()").replace("float(", "2 * float(")
     mine.write_text(edited)
     told = bw(*train, "--keep-stale")
-    assert (told.code, told.err.count("up to date"), "trained" in told.err) == (0, 5, False)
+    assert (told.code, told.err.count("up to date"), "trained" in told.err) == (0, 2, False)
     assert {name: digest for name, digest in digests(out).items() if name in learned} == learned
     assert api.scores(str(out))["iid"]["kept_own.py:calm"]["mean"]["last_row"] == pytest.approx(2 * before)
     changed = "kept: made by earlier code; kept_own.calm changed"
-    assert bw("show", out / "experiments").out.count(changed) == 5
+    assert bw("show", out / "experiments").out.count(changed) == 2
     told = bw("verify", out / "experiments")
-    assert (told.code, told.out.count(changed)) == (0, 5)
+    assert (told.code, told.out.count(changed)) == (0, 2)
     inside = f"experiments/{next(iter(learned))}"
     for command in ("show", "verify"):  # of the run, not only of its trainings
         told = bw(command, out)
-        assert (told.code, told.out.count(changed), told.out.count(f"stage {inside}: kept")) == (0, 5, 1)
+        assert (told.code, told.out.count(changed), told.out.count(f"stage {inside}: kept")) == (0, 2, 1)
     assert api.show(str(out))["kept"] == api.kept_stages(str(out))
-    assert len(json.loads(bw("verify", out, "--json").out)["kept"]) == 5
+    assert len(json.loads(bw("verify", out, "--json").out)["kept"]) == 2
     assert api.kept(str(out)) == {"iid kept_own.py:calm": "kept_own.calm changed"}
     warned = "A result that earlier code made is shown (iid kept_own.py:calm: kept_own.calm changed): "
     assert all(bw(command, out).err.count(warned) == 1 for command in ("eval", "report"))
     note = "iid kept_own.py:calm: made by earlier code, which has changed: kept_own.calm changed."
     assert note in (out / "report.html").read_text()
     told = bw(*train).err + bw("eval", out).err
-    assert (told.count("up to date"), "tale" in told) == (5, False)  # for what comes later, too
+    assert (told.count("up to date"), "tale" in told) == (2, False)  # for what comes later, too
     assert {name: digest for name, digest in digests(out).items() if name in learned} == learned
     mine.write_text(edited.replace(".abs()", ".abs().sqrt()"))
     assert bw("eval", out).err.count("kept_own.calm changed") == 1
-    assert bw(*train).err.count(": trained") == 5
+    assert bw(*train).err.count(": trained") == 2
     assert not api.kept_stages(str(out)) | api.kept(str(out))
     assert "earlier code" not in bw("show", out).out + bw("verify", out).out + bw("eval", out).err
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_gem_trains_on_domains_and_keeps_a_share_of_each(bw: Cli, out: Path) -> None:
     made(bw, out, "--set", "baselines.method_settings={gem={fraction=0.5}}")
     scores = api.train(str(out), methods=["gem", "finetune"], protocols=["iid"])["iid"]
@@ -274,6 +282,7 @@ def test_a_training_that_diverges_is_a_reject_and_the_others_go_on(bw: Cli, out:
     assert api.verify(str(out)) == []
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_a_training_that_diverged_is_no_stale_result(bw: Cli, out: Path, tmp_path: Path) -> None:
     """It has no results that would not be shown."""
     own = tmp_path / "diverges_own.py"
@@ -301,6 +310,7 @@ def test_wrong_names_and_settings_are_one_line_before_anything_is_trained(bw: Cl
     assert not (out / "experiments").exists()
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_workers_train_side_by_side_with_the_same_result(bw: Cli, out: Path, tmp_path: Path) -> None:
     made(bw, out)
     train = ["--method", "reservoir-alpha=1.0-finetune", "--protocol", "iid", "-q"]
@@ -330,6 +340,7 @@ def test_a_kill_costs_what_the_checkpoint_says(bw: Cli, out: Path, tmp_path: Pat
     assert api.verify(str(out)) == []
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_a_flipped_bit_in_results_is_named(bw: Cli, out: Path) -> None:
     made(bw, out)
     api.train(str(out), methods=["nap-finetune"], protocols=["iid"])

@@ -21,6 +21,8 @@ from benchwright.pipelines.config import ConfigError
 from benchwright.pipelines.kowl.stream import read_increments
 from benchwright.pipelines.training_results import results
 
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 Cli = Callable[..., Any]
 """The fixture ``bw`` of ``conftest``."""
 DRAWN = 'features={kind="drawn", width=4, distance=20.0, hidden=0.4, nuisances={same=0.0, rotation=30.0}}'

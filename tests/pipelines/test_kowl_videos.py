@@ -184,7 +184,7 @@ def test_what_was_said_of_an_earlier_dataset_is_not_shown(folder: Path, tmp_path
     out = tmp_path / "out"
     shutil.copytree(folder / "out", out)
     assert bw("train", out, "--protocol", "start", "--method", "original", "--method", "ann", "--quiet").code == 0
-    other = ("--set", "seed=1", "--set", "shards.max_samples=5")
+    other = ("--set", 'increments.later=[{release="2023", count=1, seed=1}]', "--set", "shards.max_samples=5")
     assert bw("run", "kowl", "--config", folder / "mine.toml", *other, "--out", out, "--quiet").code == 0
     assert bw("train", out, "--protocol", "start", "--method", "original", "--quiet").code == 0
     said = Path(api.report(str(out))).read_text().rpartition("Transformed clips")[2].partition("</section>")[0]

@@ -50,7 +50,11 @@ from .pages import faults
 
 pytestmark = pytest.mark.usefixtures("blank_figures")
 
+SHORT = "evaluation.schedule.epochs=10"
+"""A third of the tiny settings' epochs, after which methods differ as they do then."""
+
 EVERYTHING = (
+    SHORT,
     'evaluation.experiments=["default", "task_order", "class_order", "architecture", "grid"]',
     "evaluation.grid={er = {fraction = [0.1, 0.2]}}",
     'evaluation.architectures.methods=["finetune"]',
@@ -60,6 +64,8 @@ EVERYTHING = (
 
 
 def settings(name: str | None, *overrides: str) -> SkeletonConfig:
+    if name == "tiny":
+        overrides = (SHORT, *overrides)
     return config.load(SkeletonConfig, config.find_config("skeleton", name), overrides, benchmark="skeleton")[0]
 
 
@@ -338,7 +344,7 @@ def test_methods_and_networks_of_ones_own(copy: Path, tmp_path: Path, capfd: pyt
     held = line(copy, "default", "own_held.py:held")
     assert default_matrices(held).shape == (1, 5, 5)
     assert held.matrix("accuracy", ["0+1"])[0, 0, 0] > 0.5
-    assert held.settings["schedule.epochs"] == 30
+    assert held.settings["schedule.epochs"] == 10
     before = digests(copy)
     methods[0].write_text(HELD.replace("strength * (", "100 * strength * ("))
     assert cli.call(["eval", str(copy)]) == 0
@@ -355,7 +361,7 @@ def test_methods_and_networks_of_ones_own(copy: Path, tmp_path: Path, capfd: pyt
     assert api.verify(str(copy / "experiments")) == []
 
     (tmp_path / "own_net.py").write_text(NET)
-    c = settings("tiny", f'evaluation.network.architecture="{tmp_path}/own_net.py:net"')
+    c = settings("tiny", f'evaluation.network.architecture="{tmp_path}/own_net.py:net"', "evaluation.schedule.epochs=30")
     with pytest.raises(WrongUse, match=r"method 'twp' computes attention .*own_net.py:net' has none: name gcn or st_gcn"):
         baselines.trainings(c, str(copy), ["twp"], ["default"])
     train(c, copy, "finetune", "agem", "joint", on=("default",))
@@ -453,7 +459,8 @@ architecture = "{network}"
 
 def test_a_training_that_diverges_is_a_reject_and_the_others_go_on(copy: Path) -> None:
     shutil.rmtree(copy / "experiments")
-    c = settings("tiny", "evaluation.settings={ewc = {strength = 1e38}}", "evaluation.orders_per_part=3")
+    few = "evaluation.task_orders=4", "evaluation.orders_per_part=2", "evaluation.schedule.epochs=30"
+    c = settings("tiny", "evaluation.settings={ewc = {strength = 1e38}}", *few)
     with pytest.raises(experiments.Diverged, match=r"2 trainings failed: task_order ewc, seed 0: weights are not finite"):
         train(c, copy, "ewc", "finetune", on=("task_order",))
     assert [one.method for one in found_in(copy)] == ["finetune"]
