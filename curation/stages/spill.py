@@ -151,7 +151,7 @@ class SpilledNumbers:
                 for column in columns:
                     starts.append(self._file.seek(0, 2))
                     self._file.write(column[order].data)
-            self._written.append((starts, np.cumsum(np.append(0, np.bincount(range_of, minlength=len(self.counts))))))
+            self._written.append((starts, np.cumsum([0, *np.bincount(range_of, minlength=len(self.counts))])))
 
     def blocks(self, number: int) -> Iterator[list[np.ndarray]]:
         """The columns of a range, about a million rows at a time."""
