@@ -321,14 +321,12 @@ def by_row(
             values[rows] = some
         found.append(values)
         return found
-    kind = numbers_dtype(count)
-    ranges = (count - 1) // HELD_NUMBERS + 1
-    cuts = SpilledNumbers(ranges, [kind, found.dtype], scratch=scratch)
+    kind, size = numbers_dtype(count), HELD_NUMBERS // 4
+    cuts = SpilledNumbers((count - 1) // size + 1, [kind, found.dtype], scratch=scratch)
     for rows, some in pieces:
-        cuts.add(rows // rows.dtype.type(HELD_NUMBERS), [rows, some])
-    for number in range(ranges):
-        first = number * HELD_NUMBERS
-        values = np.full(min(HELD_NUMBERS, count - first), missing, dtype=found.dtype)
+        cuts.add(rows // rows.dtype.type(size), [rows, some])
+    for number, first in enumerate(range(0, count, size)):
+        values = np.full(min(size, count - first), missing, dtype=found.dtype)
         rows, some = cuts.take(number)
         values[rows - kind.type(first)] = some
         found.append(values)
