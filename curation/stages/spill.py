@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import collections
+import contextlib
 import math
 import tempfile
 import threading
@@ -24,6 +25,19 @@ _BLOCK = 1 << 20
 
 HELD_BYTES = 1 << 26
 """Size up to which a ``SpillableArray`` is in memory."""
+
+
+@contextlib.contextmanager
+def _closed_on_failure(file: IO[bytes], folder: str) -> Iterator[None]:
+    """Name the folder in the error if it has no room, and close the file: at its end it would be written again, and a traceback
+    printed."""
+    try:
+        with naming(folder):
+            yield
+    except OSError:
+        with contextlib.suppress(OSError):
+            file.close()
+        raise
 
 
 class SpillableArray:
@@ -56,7 +70,7 @@ class SpillableArray:
 
     def append(self, values: np.ndarray) -> None:
         """Append values (n,), which are converted to ``dtype``."""
-        with self._lock, naming(self._folder):
+        with self._lock, _closed_on_failure(self._file, self._folder):
             self._file.seek(0, 2)
             self._file.write(np.ascontiguousarray(values, dtype=self.dtype).data)
             self._length += len(values)
@@ -72,7 +86,7 @@ class SpillableArray:
         values = np.empty(max(stop - start, 0), dtype=self.dtype)
         if not len(values):
             return values
-        with self._lock, naming(self._folder):
+        with self._lock, _closed_on_failure(self._file, self._folder):
             self._file.seek(start * self.dtype.itemsize)
             self._file.readinto(values.data.cast("B"))
         return values
@@ -147,7 +161,7 @@ class SpilledNumbers:
             self._waiting = []
             order = np.argsort(range_of, kind="stable")
             starts = list[int]()
-            with naming(self._folder):
+            with _closed_on_failure(self._file, self._folder):
                 for column in columns:
                     starts.append(self._file.seek(0, 2))
                     self._file.write(column[order].data)
@@ -171,7 +185,7 @@ class SpilledNumbers:
     def _read(self, number: int, first: int, end: int, rows: int) -> list[np.ndarray]:
         found = [np.empty(rows, dtype=kind) for kind in self._dtypes or ()]
         at = 0
-        with naming(self._folder):
+        with _closed_on_failure(self._file, self._folder):
             for starts, bounds in self._written[first:end]:
                 low, count = int(bounds[number]), int(bounds[number + 1] - bounds[number])
                 for start, column in zip(starts if count else (), found, strict=bool(count)):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import tempfile
 import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +20,7 @@ from benchwright.curation.stages.external_sort import (
     places_of,
     sorted_by_numbers,
 )
-from benchwright.curation.stages.spill import SpillableArray
+from benchwright.curation.stages.spill import SpillableArray, SpilledNumbers
 
 
 @pytest.fixture
@@ -120,3 +123,20 @@ def test_memory_does_not_grow_with_the_rows(monkeypatch: pytest.MonkeyPatch) -> 
 
     most(1 << 16)
     assert most(1 << 20) - most(1 << 18) < (1 << 20) - (1 << 18)  # below a byte for each row
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_one_error_that_names_the_folder(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda *_, **__: open("/dev/full", "r+b"))
+    numbers = np.arange(100_000)
+    for fill in (
+        lambda: SpillableArray(np.int64, scratch="room").append(numbers),
+        lambda: SpilledNumbers(2, scratch="room").add(numbers % 2, [numbers] * 2),
+    ):
+        with pytest.raises(OSError, match="No space left on device: 'room'"):
+            fill()
+    gc.collect()
+    assert capfd.readouterr().err == ""
