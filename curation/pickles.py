@@ -63,8 +63,8 @@ def load_plain(data: bytes | IO[bytes], *, arrays: bool = False, objects: bool =
         UnsafePickle: the pickle contains anything else (raised before loading), more than ``max_bytes`` or ``MAX_VALUES``, a
             value that contains itself, or bytes after its end; or it is damaged.
     """
-    stream = io.BytesIO(data) if isinstance(data, bytes) else _Bounded(data)
     size = len(data) if isinstance(data, bytes) else data.seek(0, io.SEEK_END)
+    stream = io.BytesIO(data) if isinstance(data, bytes) else _Bounded(data, size)
     if size > max_bytes:
         raise UnsafePickle(f"{size} bytes, at most {max_bytes} are read")
     try:
@@ -86,9 +86,8 @@ class _Bounded:
     """A file that limits reads to its size: for an opcode that claims gigabytes, a plain file would allocate them first; bytes
     in memory do not."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._size = stream.seek(0, io.SEEK_END)
-        self._stream = stream
+    def __init__(self, stream: IO[bytes], size: int) -> None:
+        self._stream, self._size = stream, size
 
     def seek(self, place: int) -> int:
         return self._stream.seek(place)

@@ -22,22 +22,48 @@ T = TypeVar("T")
 
 _BLOCK = 1 << 20
 
-
 HELD_BYTES = 1 << 26
-"""Size up to which a ``SpillableArray`` is in memory."""
+"""Size up to which spilled numbers are in memory."""
 
 
-@contextlib.contextmanager
-def _closed_on_failure(file: IO[bytes], folder: str) -> Iterator[None]:
-    """Name the folder in the error if it has no room, and close the file: at its end it would be written again, and a traceback
-    printed."""
-    try:
-        with naming(folder):
-            yield
-    except OSError:
-        with contextlib.suppress(OSError):
-            file.close()
-        raise
+class _NumbersFile:
+    """Arrays one after another in a file: in memory up to ``HELD_BYTES``, then in a temporary one that ends with this object.
+
+    Args:
+        buffering: size of the file's buffer.
+        scratch: folder for the file; default: the system's.
+    """
+
+    def __init__(self, buffering: int, scratch: str | None) -> None:
+        self._file = tempfile.SpooledTemporaryFile(HELD_BYTES, buffering=buffering, dir=scratch)  # noqa: SIM115
+        self._folder = scratch or tempfile.gettempdir()
+        self._lock = threading.Lock()
+
+    def append(self, values: np.ndarray) -> int:
+        """Write an array at the end, and return the byte where it starts."""
+        with self._lock, self._named():
+            start = self._file.seek(0, 2)
+            self._file.write(np.ascontiguousarray(values).data)
+            return start
+
+    def read(self, start: int, into: np.ndarray) -> None:
+        """Fill an array from the byte ``start`` on."""
+        if len(into):
+            with self._lock, self._named():
+                self._file.seek(start)
+                self._file.readinto(into.data.cast("B"))
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """Name the folder in the error if it has no room, and close the file: at its end it would be written again, and a
+        traceback printed."""
+        try:
+            with naming(self._folder):
+                yield
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._file.close()
+            raise
 
 
 class SpillableArray:
@@ -56,10 +82,8 @@ class SpillableArray:
 
     def __init__(self, dtype: np.typing.DTypeLike, *, scratch: str | None = None) -> None:
         self.dtype = np.dtype(dtype)
-        self._file = tempfile.SpooledTemporaryFile(HELD_BYTES, buffering=1 << 20, dir=scratch)  # noqa: SIM115  # closed with this object
-        self._folder = scratch or tempfile.gettempdir()
+        self._file = _NumbersFile(1 << 20, scratch)
         self._length = 0
-        self._lock = threading.Lock()
 
     @classmethod
     def of(cls, values: np.ndarray, *, scratch: str | None = None) -> SpillableArray:
@@ -70,10 +94,8 @@ class SpillableArray:
 
     def append(self, values: np.ndarray) -> None:
         """Append values (n,), which are converted to ``dtype``."""
-        with self._lock, _closed_on_failure(self._file, self._folder):
-            self._file.seek(0, 2)
-            self._file.write(np.ascontiguousarray(values, dtype=self.dtype).data)
-            self._length += len(values)
+        self._file.append(values.astype(self.dtype, copy=False))
+        self._length += len(values)
 
     def __len__(self) -> int:
         return self._length
@@ -84,11 +106,7 @@ class SpillableArray:
         if step != 1:
             raise IndexError(f"step {step}: only slices of consecutive values can be read")
         values = np.empty(max(stop - start, 0), dtype=self.dtype)
-        if not len(values):
-            return values
-        with self._lock, _closed_on_failure(self._file, self._folder):
-            self._file.seek(start * self.dtype.itemsize)
-            self._file.readinto(values.data.cast("B"))
+        self._file.read(start * self.dtype.itemsize, values)
         return values
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
@@ -121,9 +139,6 @@ class SpilledNumbers:
         dtypes: of the columns; default: those of the first rows that are added.
         scratch: folder for the file; default: the system's.
 
-    Attributes:
-        counts: number of rows of each range, int64.
-
     >>> spilled = SpilledNumbers(2, [np.uint64, np.uint32])
     >>> spilled.add(np.array([1, 0, 1]), [np.array([70, 80, 90]), np.array([0, 1, 2])])
     >>> spilled.counts, spilled.take(1)
@@ -131,14 +146,19 @@ class SpilledNumbers:
     """
 
     def __init__(self, ranges: int, dtypes: Sequence[np.typing.DTypeLike] | None = None, *, scratch: str | None = None) -> None:
-        self.counts = np.zeros(ranges, dtype=np.int64)
+        self._counts = np.zeros(ranges, dtype=np.int64)
         self._dtypes = None if dtypes is None else [np.dtype(each) for each in dtypes]
         # Pieces are small and lie apart: a large buffer would read more than is asked for.
-        self._file = tempfile.SpooledTemporaryFile(HELD_BYTES, buffering=1 << 14, dir=scratch)  # noqa: SIM115  # closed with this object
-        self._folder = scratch or tempfile.gettempdir()
+        self._file = _NumbersFile(1 << 14, scratch)
         self._written: list[tuple[list[int], np.ndarray]] = []
         """For each block where its columns begin in the file, and the first row of each range in it."""
         self._waiting: list[list[np.ndarray]] = []
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Number of rows of each range, int64."""
+        self._write()
+        return self._counts
 
     def add(self, range_of: np.ndarray, columns: Sequence[np.ndarray]) -> None:
         """Add rows to the ranges ``range_of``, integers (n,); the rows of a range keep their order.
@@ -147,10 +167,9 @@ class SpilledNumbers:
         """
         self._dtypes = self._dtypes or [column.dtype for column in columns]
         # numpy sorts integers of 16 bits by counting.
-        kinds = [np.dtype(np.uint16 if len(self.counts) <= 1 << 16 else np.int64), *self._dtypes]
+        kinds = [np.dtype(np.uint16 if len(self._counts) <= 1 << 16 else np.int64), *self._dtypes]
         for start in range(0, len(range_of), _BLOCK):
             block = [each[start : start + _BLOCK].astype(kind) for each, kind in zip([range_of, *columns], kinds, strict=True)]
-            self.counts += np.bincount(block[0], minlength=len(self.counts))
             self._waiting.append(block)
             if sum(len(each[0]) for each in self._waiting) >= _BLOCK:
                 self._write()
@@ -160,12 +179,9 @@ class SpilledNumbers:
             range_of, *columns = (np.concatenate(each) for each in zip(*self._waiting, strict=True))
             self._waiting = []
             order = np.argsort(range_of, kind="stable")
-            starts = list[int]()
-            with _closed_on_failure(self._file, self._folder):
-                for column in columns:
-                    starts.append(self._file.seek(0, 2))
-                    self._file.write(column[order].data)
-            self._written.append((starts, np.cumsum([0, *np.bincount(range_of, minlength=len(self.counts))])))
+            counts = np.bincount(range_of, minlength=len(self._counts))
+            self._written.append(([self._file.append(column[order]) for column in columns], np.cumsum([0, *counts])))
+            self._counts += counts
 
     def blocks(self, number: int) -> Iterator[list[np.ndarray]]:
         """The columns of a range, about a million rows at a time."""
@@ -179,19 +195,17 @@ class SpilledNumbers:
 
     def take(self, number: int) -> list[np.ndarray]:
         """The columns of a range; none if no rows were added and no dtypes given."""
-        self._write()
-        return self._read(number, 0, len(self._written), int(self.counts[number]))
+        count = int(self.counts[number])
+        return self._read(number, 0, len(self._written), count)
 
     def _read(self, number: int, first: int, end: int, rows: int) -> list[np.ndarray]:
         found = [np.empty(rows, dtype=kind) for kind in self._dtypes or ()]
         at = 0
-        with _closed_on_failure(self._file, self._folder):
-            for starts, bounds in self._written[first:end]:
-                low, count = int(bounds[number]), int(bounds[number + 1] - bounds[number])
-                for start, column in zip(starts if count else (), found, strict=bool(count)):
-                    self._file.seek(start + low * column.itemsize)
-                    self._file.readinto(column[at : at + count].data.cast("B"))
-                at += count
+        for starts, bounds in self._written[first:end]:
+            low, count = int(bounds[number]), int(bounds[number + 1] - bounds[number])
+            for start, column in zip(starts, found, strict=True):
+                self._file.read(start + low * column.itemsize, column[at : at + count])
+            at += count
         return found
 
 
