@@ -72,10 +72,10 @@ def serve(port_to: Connection) -> None:
 
 def ours(urls: list[str], concurrency: int) -> int:
     """``fetch_images`` in parts of 256, as the engine calls it. As in its processes, Python looks for garbage rarely."""
+    from benchwright.curation.garbage import collect_rarely
     from benchwright.curation.rows import Rejected
     from benchwright.curation.stages import connections
     from benchwright.curation.stages.fetch import FetchLimits, FetchPace, LinkedImage, fetch_images
-    from benchwright.curation.worker_processes import collect_rarely
 
     collect_rarely()
     pace, limits = FetchPace(concurrency=concurrency, per_host=concurrency), FetchLimits()

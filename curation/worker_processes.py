@@ -18,6 +18,8 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 import pyarrow as pa
 
+from .garbage import collect_rarely
+
 _LARGE = ("numpy", "pyarrow.compute", "pyarrow.parquet", "pandas", "torch")
 """Libraries of which worker processes share one copy. The threads that they start on import (of OpenBLAS and jemalloc) are made
 to be lost at a fork; polars, whose thread is not, is imported by each worker."""
@@ -39,16 +41,6 @@ def _end_at_once() -> None:
     Python does not guarantee that objects that still exist then are finalised.
     """
     atexit.register(gc.freeze)
-
-
-def collect_rarely() -> None:
-    """Let Python look for cycles of garbage after 10,000 new objects, not 700 to 2000, and not among those that are there.
-
-    For a process of ours alone. It would spend a fifth of a small run on the objects of the libraries, which all stay in use;
-    and in a worker process, whose memory is that of the server that it was forked from, each look would copy their pages.
-    """
-    gc.freeze()
-    gc.set_threshold(10_000, 10, 10)
 
 
 def prepare_process() -> None:

@@ -6,7 +6,6 @@ Exit codes: 0 done; 1 failed, rejects over budget, or records not matched; 2 usa
 from __future__ import annotations
 
 import functools
-import gc
 import json
 import signal
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ...curation.garbage import collect_rarely
 from ...datasets.exports.forms import Form
 from . import exits
 from .models import estimate, export
@@ -554,8 +554,8 @@ def call(arguments: Sequence[str] | None = None) -> int:
 
 
 def main() -> None:
-    """Entry point. Garbage is looked for as rarely as in worker processes (see ``collect_rarely`` there)."""
-    gc.set_threshold(10_000, 10, 10)  # said here too, since the module that has the function loads numpy and Arrow
+    """Entry point."""
+    collect_rarely()
     exits.leave(call())
 
 
