@@ -159,10 +159,13 @@ def _hashes(keys: pa.LargeBinaryArray) -> np.ndarray:
     padded = np.frombuffer(bytes(text) + bytes(_WORD), dtype=np.uint8)
     words = np.ndarray(len(text) + 1, dtype="<u8", buffer=padded, strides=(1,))  # the word at every byte
     found = _mixed(lengths.astype(np.uint64))
-    rows = np.flatnonzero(lengths <= _LONG)
-    for at in range(0, int(lengths[rows].max(initial=0)), _WORD):
-        rows = rows[lengths[rows] > at]
-        word = words[starts[rows] + at] & _KEPT[np.minimum(lengths[rows] - at, _WORD)]
+    short = lengths <= _LONG
+    least = int(lengths.min()) if short.all() else 0
+    for at in range(0, int(lengths[short].max(initial=0)), _WORD):
+        rows = slice(None) if at < least else np.flatnonzero(short & (lengths > at))
+        word = words[starts[rows] + at]
+        if at + _WORD > least:
+            word &= _KEPT[np.minimum(lengths[rows] - at, _WORD)]
         found[rows] = _mixed(found[rows] ^ word)
     for row in np.flatnonzero(lengths > _LONG):
         digest = hashlib.blake2b(text[starts[row] : starts[row] + lengths[row]], digest_size=_WORD).digest()

@@ -91,7 +91,7 @@ def _placed(
     place = places_of(_sorted(rows, group, order), rows.num_rows)
     weights = _weights(rows, sized_by, place) if sized_by else None
     within, shards = -1, _Shards(max_samples, max_bytes)
-    for first, table in reorder(rows, place, rows.num_rows, bounds.tolist()):
+    for first, table in reorder(rows, lambda: place, rows.num_rows, bounds.tolist()):
         if first >= bounds[within + 1]:
             within = int(np.searchsorted(bounds, first, side="right")) - 1
             shards = _Shards(max_samples, max_bytes)

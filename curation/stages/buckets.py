@@ -250,7 +250,10 @@ def _tables(
     rows: StoredRows, times: SpillableArray, bounds: np.ndarray, numbers: np.ndarray, scratch: str | None
 ) -> Iterator[pa.Table]:
     """Rows that have a time, in the order of time, with their bucket."""
-    place = places_of(sorted_by_numbers(times, absent=NO_NUMBER, scratch=scratch), len(times), scratch=scratch)
+
+    def place() -> SpillableArray:
+        return places_of(sorted_by_numbers(times, absent=NO_NUMBER, scratch=scratch), len(times), scratch=scratch)
+
     for first, table in reorder(rows, place, int(bounds[-1]), bounds.tolist(), scratch=scratch):
         bucket = int(numbers[np.searchsorted(bounds, first, side="right") - 1])
         column = pa.array(np.full(table.num_rows, bucket, dtype=np.int64))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 import itertools
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
@@ -66,7 +66,7 @@ def inverse(order: np.ndarray) -> np.ndarray:
 
 def reorder(
     rows: StoredRows,
-    place: SpillableArray,
+    place: Callable[[], SpillableArray],
     count: int,
     cuts: Sequence[int],
     *,
@@ -77,8 +77,8 @@ def reorder(
 
     Args:
         rows: all rows, of any columns (payload columns move as references).
-        place: place of each row in the new order, from 0 to ``count`` - 1, as from ``external_sort.places_of``; rows that are
-            ``nowhere`` are left out.
+        place: returns the place of each row in the new order, from 0 to ``count`` - 1, as ``external_sort.places_of`` does;
+            rows that are ``nowhere`` are left out. It is called in another thread, while rows are read.
         count: number of rows that have a place.
         cuts: places at which a table must not continue, such as the starts of buckets.
         scratch: folder for the temporary file, which takes about as much room as the rows in memory would.
@@ -90,8 +90,8 @@ def reorder(
     >>> from benchwright.curation.stage_rows import Rows
     >>> from benchwright.curation.stages.external_sort import places_of
     >>> rows = Rows.of(pa.table({"key": ["a", "b", "c"]}))
-    >>> order = places_of([np.array([2, 0, 1])], 3)
-    >>> [(place, table["key"].to_pylist()) for place, table in reorder(rows, order, 3, cuts=[0, 1])]
+    >>> order = [np.array([2, 0, 1])]
+    >>> [(at, table["key"].to_pylist()) for at, table in reorder(rows, lambda: places_of(order, 3), 3, cuts=[0, 1])]
     [(0, ['c']), (1, ['a', 'b'])]
     """
     if not count:
@@ -99,20 +99,25 @@ def reorder(
     schema = rows.schema.remove_metadata()
     # Dictionaries take less room, and their codes are gathered faster than text.
     tables = (table.select(schema.names) for table in rows.batches(encoded=rows.repetitive()))
-    held, size, seen = list[pa.Table](), 0, 0
-    for table in tables:
-        held.append(table.replace_schema_metadata())
-        size, seen = size + table.nbytes, seen + table.num_rows
-        if size > (HELD_BYTES if held_bytes is None else held_bytes):
-            edges = _edges(count, cuts, size / seen)
-            yield from _through_file(itertools.chain(held, tables), schema, place, edges, scratch)
-            return
-    gather = _Gather(pa.concat_tables(held), schema)
+    held, size, seen, gather = list[pa.Table](), 0, 0, None
+    with ThreadPoolExecutor(1) as beside:
+        placing = beside.submit(place)
+        for table in tables:
+            held.append(table.replace_schema_metadata())
+            size, seen = size + table.nbytes, seen + table.num_rows
+            if size > (HELD_BYTES if held_bytes is None else held_bytes):
+                break
+        else:
+            gather = _Gather(pa.concat_tables(held), schema)
+    places, edges = placing.result(), _edges(count, cuts, size / seen)
+    if gather is None:
+        yield from _through_file(itertools.chain(held, tables), schema, places, edges, scratch)
+        return
     del held
-    spans = itertools.pairwise(_edges(count, cuts, size / seen).tolist())
+    spans = itertools.pairwise(edges.tolist())
     order = np.empty(count, dtype=np.int64)
-    for first, some in place.blocks():
-        there = np.flatnonzero(some != nowhere(place.dtype))
+    for first, some in places.blocks():
+        there = np.flatnonzero(some != nowhere(places.dtype))
         order[some[there]] = there + first
     if size < _FEW_BYTES:
         yield from ((a, gather(order[a:b])) for a, b in spans)

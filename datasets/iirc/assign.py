@@ -188,7 +188,7 @@ def assign(
     order, code, role = order[sort], code[sort], role[sort]
     in_super, in_sub = in_super[sort], in_sub[sort]
     del sort
-    for at, table in reorder(rows, places_of([order], rows.num_rows), len(order), [], held_bytes=_HELD_BYTES):
+    for at, table in reorder(rows, lambda: places_of([order], rows.num_rows), len(order), [], held_bytes=_HELD_BYTES):
         mine = slice(at, at + table.num_rows)
         kept = _with_columns(table, code[mine], role[mine], in_super[mine], in_sub[mine], tree, made)
         yield Sifted(kept, REJECTS.empty_table())

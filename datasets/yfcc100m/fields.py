@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...curation.rows import Sifted
+from .rules import decoded, judged
 from .sqlite import COLUMN_NAMES
 
 COLUMNS = tuple(COLUMN_NAMES)
@@ -98,15 +99,11 @@ def sift_fields(blocks: Iterable[Parsed], *, place: Place, licences: Sequence[st
         total += block.lines
     rows, others = pa.concat_tables(good), pa.concat_tables(rest)
     if others.num_rows:  # for all blocks at once, since there are few
-        from .rules import judged  # polars takes a fifth of a second to load, during which another thread may scan
-
         late, kept, refused = judged(others, file=place.file, unit=place.unit, licences=licences, schema=row_schema(extra))
         rejected.append(refused)
         if kept.num_rows:
             rows = pa.concat_tables([rows, kept]).combine_chunks().take(pa.array(np.argsort(np.concatenate([*index, late]))))
     for name in extra:
         if name in ENCODED:
-            from .rules import decoded
-
             rows = rows.set_column(rows.column_names.index(name), name, decoded(rows, name))
     return Sifted(rows, pa.concat_tables(rejected))

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import functools
 import urllib.parse
 from collections.abc import Sequence
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ...curation.rows import REJECTS
+from ...curation.rows import REJECTS, with_column
 
 _ID = r"^[1-9][0-9]{0,17}$"
 _TAKEN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?$"
 _SECONDS = r"^[1-9][0-9]{0,9}$"
-_MICROSECONDS = pl.Datetime("us")
-_FIRST = dt.datetime(1, 1, 1)
+_MICROSECONDS = pa.timestamp("us")
+_FIRST = np.datetime64("0001-01-01", "us")
+_SHOWN = 80
+"""Maximum number of characters of a value that a reject shows."""
 
 
 def judged(
@@ -34,107 +34,114 @@ def judged(
     Returns:
         ``index`` of the kept rows, int64 of shape (kept,); the kept rows; and the rejects.
     """
-    frame = pl.DataFrame(rest)
-    frame = _timed(frame.with_columns(pl.col(pl.String).replace("", None)))
-    kept = frame.select(_good(licences)).to_series()
-    late = frame.filter(kept)
-    return late["index"].to_numpy(), _rows(late, schema), _rejects(frame.filter(~kept), file, unit, licences)
+    rows = rest.combine_chunks()
+    for field in rows.schema:
+        if pa.types.is_string(field.type):
+            rows = with_column(rows, field.name, _without_empty(rows[field.name]))
+    rows = with_column(rows, "id_fits", pc.fill_null(pc.match_substring_regex(rows["id"], _ID), False))
+    rows = with_column(with_column(rows, "taken", _taken(rows["date_taken"])), "uploaded", _uploaded(rows["date_uploaded"]))
+    kept = _good(rows, licences)
+    late = rows.filter(kept)
+    return late["index"].to_numpy(), _rows(late, schema), _rejects(rows.filter(pc.invert(kept)), file, unit, licences)
 
 
 def decoded(rows: pa.Table, name: str) -> pa.ChunkedArray:
-    """A URL-encoded column of text, decoded."""
-    texts = pl.DataFrame(rows.select([name])).select(_decoded(name)).to_arrow(compat_level=pl.CompatLevel.oldest())
-    return texts[name].cast(pa.string())
+    """A URL-encoded column of text, decoded. Decoded bytes that are not UTF-8 become U+FFFD: a garbled title is no reason to
+    reject a photo.
+    """
+    texts = pc.fill_null(rows[name], "").combine_chunks()
+    escaped = pc.match_substring(texts, "%")
+    unquoted = [urllib.parse.unquote_plus(text, errors="replace") for text in texts.filter(escaped).to_pylist()]
+    plain = pc.replace_substring(texts, "+", " ")
+    return pa.chunked_array([pc.replace_with_mask(plain, escaped, pa.array(unquoted, pa.string()))])
 
 
-def _good(licences: Sequence[str] | None) -> pl.Expr:
-    good = (
-        pl.col("id_fits")
-        & (pl.col("marker") == "0")
-        & (pl.col("taken") < pl.col("uploaded"))
-        & (pl.col("taken") >= _FIRST)
-        & pl.col("url").is_not_null()
-    )
+def _without_empty(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+
+
+def _matching(texts: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
+    """The texts that match, null for others."""
+    return pc.if_else(pc.match_substring_regex(texts, pattern), texts, pa.scalar(None, pa.string()))
+
+
+def _taken(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    texts = _matching(texts, _TAKEN)
+    whole = pc.utf8_slice_codeunits(texts, 0, 19)
+    leap = pc.ends_with(whole, ":60")  # a leap second is the second after :59
+    whole = pc.if_else(leap, pc.utf8_replace_slice(whole, 17, 19, "59"), whole)
+    seconds = pc.strptime(whole, "%Y-%m-%d %H:%M:%S", "s", error_is_null=True)
+    # strptime takes the 30th of February for the 2nd of March.
+    seconds = pc.if_else(pc.equal(seconds.cast(pa.string()), whole), seconds, pa.scalar(None, seconds.type))
+    seconds = pc.add(seconds.cast(pa.int64()), leap.cast(pa.int64()))
+    fraction = pc.utf8_rpad(pc.utf8_slice_codeunits(texts, 20), 6, "0").cast(pa.int64())
+    return pc.add(pc.multiply(seconds, 1_000_000), fraction).cast(_MICROSECONDS)
+
+
+def _uploaded(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.multiply(_matching(texts, _SECONDS).cast(pa.int64()), 1_000_000).cast(_MICROSECONDS)
+
+
+def _good(rows: pa.Table, licences: Sequence[str] | None) -> pa.ChunkedArray:
+    rules = [
+        rows["id_fits"],
+        pc.equal(rows["marker"], "0"),
+        pc.less(rows["taken"], rows["uploaded"]),
+        pc.greater_equal(rows["taken"], _FIRST),
+        rows["url"].is_valid(),
+    ]
     if licences is not None:
-        good &= pl.col("licence").is_in(list(licences))
-    return good.fill_null(False)
+        rules.append(_wanted(rows, licences))
+    good = rules[0]
+    for rule in rules[1:]:
+        good = pc.and_(good, rule)
+    return pc.fill_null(good, False)
 
 
-def _timed(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with ``id_fits``, and ``taken`` and ``uploaded``, null if they cannot be parsed."""
-    fraction = pl.col("date_taken").str.slice(20).str.pad_end(6, "0").cast(pl.Int64, strict=False).fill_null(0)
-    seconds = pl.col("date_taken").str.slice(0, 19).str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False, cache=False)
-    uploaded = pl.col("date_uploaded").cast(pl.Int64, strict=False) * 1_000_000
-    return frame.with_columns(
-        pl.col("id").str.contains(_ID).fill_null(False).alias("id_fits"),
-        pl.when(pl.col("date_taken").str.contains(_TAKEN))
-        .then(seconds + pl.duration(microseconds=fraction))
-        .cast(_MICROSECONDS)
-        .alias("taken"),
-        pl.when(pl.col("date_uploaded").str.contains(_SECONDS)).then(uploaded).cast(_MICROSECONDS).alias("uploaded"),
-    )
+def _wanted(rows: pa.Table, licences: Sequence[str]) -> pa.ChunkedArray:
+    return pc.is_in(rows["licence"], pa.array(licences, pa.string()), skip_nulls=True)
 
 
-def _rows(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:
-    filled = (pl.col(name).fill_null("") for name in schema.names[schema.names.index("url") + 1 :])
-    columns = frame.select(
-        pl.col("id").alias("key"),
-        pl.col("taken").alias("date_taken"),
-        pl.col("uploaded").alias("date_uploaded"),
-        pl.col("date_uploaded").alias("uploaded_unix"),
-        "url",
-        *filled,
-    )
-    return columns.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema)
+def _rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    origin = {"key": "id", "date_taken": "taken", "date_uploaded": "uploaded", "uploaded_unix": "date_uploaded"}
+    columns = [rows[origin.get(name, name)] for name in schema.names]
+    return pa.table([pc.fill_null(each, "") if pa.types.is_string(each.type) else each for each in columns], schema=schema)
 
 
-def _decoded(name: str) -> pl.Expr:
-    """URL-decoded text. Decoded bytes that are not UTF-8 become U+FFFD: a garbled title is no reason to reject a photo."""
-    unquote = functools.partial(urllib.parse.unquote_plus, errors="replace")
-    escaped = pl.col(name).str.contains("%", literal=True)
-    return (
-        pl.when(escaped)
-        .then(pl.when(escaped).then(name).map_elements(unquote, return_dtype=pl.String, skip_nulls=True))
-        .otherwise(pl.col(name).str.replace_all("+", " ", literal=True))
-        .fill_null("")
-        .alias(name)
-    )
+def _rejects(rows: pa.Table, file: str, unit: str, licences: Sequence[str] | None) -> pa.Table:
+    taken, uploaded, marker = rows["taken"], rows["uploaded"], rows["marker"]
 
+    def null(name: str) -> pa.ChunkedArray:
+        return pc.or_kleene(rows[name].is_null(), pc.equal(pc.utf8_lower(rows[name]), "null"))
 
-def _rejects(bad: pl.DataFrame, file: str, unit: str, licences: Sequence[str] | None) -> pa.Table:
-    null_taken, null_uploaded = (
-        pl.col(name).is_null() | pl.col(name).str.to_lowercase().eq("null") for name in ("date_taken", "date_uploaded")
-    )
+    def seen(name: str, rule: str) -> pa.ChunkedArray:
+        return _joined(f"{name} '", pc.utf8_slice_codeunits(pc.fill_null(rows[name], ""), 0, _SHOWN), f"' {rule}")
 
-    def seen(name: str, rule: str) -> pl.Expr:
-        value = pl.col(name).fill_null("").str.slice(0, 80)
-        return pl.format("{} '{}' {}", pl.lit(name), value, pl.lit(rule))
+    def always(value: bool) -> pa.ChunkedArray:
+        return pc.equal(rows["id_fits"].is_valid(), value)
 
+    early = pc.or_kleene(taken.is_null(), pc.less(taken, _FIRST))
+    before = _joined("date_taken ", rows["date_taken"], " is not before date_uploaded ", uploaded.cast(pa.string()))
     rules = {
-        "bad_id": (~pl.col("id_fits"), seen("id", "is not a positive whole number of at most 18 digits")),
-        "bad_marker": (~pl.col("marker").is_in(["0", "1"]).fill_null(False), seen("marker", "is not 0 or 1")),
-        "not_a_photo": (pl.col("marker") != "0", seen("marker", "is not 0: a video")),
-        "null_date_taken": (null_taken, seen("date_taken", "is not a time")),
-        "bad_date_taken": (
-            pl.col("taken").is_null() | (pl.col("taken") < _FIRST),
-            seen("date_taken", "is not like 2006-02-28 20:33:06.0"),
-        ),
-        "null_date_uploaded": (null_uploaded, seen("date_uploaded", "is not a time")),
-        "bad_date_uploaded": (pl.col("uploaded").is_null(), seen("date_uploaded", "is not seconds since 1970")),
-        "taken_not_before_upload": (
-            pl.col("taken") >= pl.col("uploaded"),
-            pl.format("date_taken {} is not before date_uploaded {}", "date_taken", pl.col("uploaded").dt.to_string("iso")),
-        ),
-        "no_url": (pl.col("url").is_null(), pl.lit("url is empty")),
-        "licence_not_wanted": (pl.lit(licences is not None), seen("licence", "is not among those requested")),
+        "bad_id": (pc.invert(rows["id_fits"]), seen("id", "is not a positive whole number of at most 18 digits")),
+        "bad_marker": (pc.invert(pc.is_in(marker, pa.array(["0", "1"]))), seen("marker", "is not 0 or 1")),
+        "not_a_photo": (pc.not_equal(marker, "0"), seen("marker", "is not 0: a video")),
+        "null_date_taken": (null("date_taken"), seen("date_taken", "is not a time")),
+        "bad_date_taken": (early, seen("date_taken", "is not like 2006-02-28 20:33:06.0")),
+        "null_date_uploaded": (null("date_uploaded"), seen("date_uploaded", "is not a time")),
+        "bad_date_uploaded": (uploaded.is_null(), seen("date_uploaded", "is not seconds since 1970")),
+        "taken_not_before_upload": (pc.greater_equal(taken, uploaded), before),
+        "no_url": (rows["url"].is_null(), pa.scalar("url is empty")),
+        "licence_not_wanted": (always(licences is not None), seen("licence", "is not among those requested")),
     }
-    reason, detail = pl.lit(None, dtype=pl.String), pl.lit(None, dtype=pl.String)
-    for name, (rule, what) in reversed(rules.items()):
-        reason, detail = pl.when(rule).then(pl.lit(name)).otherwise(reason), pl.when(rule).then(what).otherwise(detail)
-    placed = pl.format("{} {}: ", pl.lit(unit), "place")
-    table = bad.select(
-        pl.when("id_fits").then("id").otherwise(pl.format("{}:{}", pl.lit(file), "place")).alias("key"),
-        reason.alias("reason"),
-        pl.when("id_fits").then(detail).otherwise(placed + detail).alias("detail"),
-    )
-    return table.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(REJECTS)
+    first = pc.make_struct(*(rule for rule, _ in rules.values()), field_names=list(rules))
+    reason = pc.case_when(first, *(pa.scalar(name) for name in rules))
+    detail = pc.case_when(first, *(what for _, what in rules.values()))
+    place = rows["place"].cast(pa.string())
+    key = pc.if_else(rows["id_fits"], rows["id"], _joined(f"{file}:", place))
+    detail = pc.if_else(rows["id_fits"], detail, _joined(f"{unit} ", place, ": ", detail))
+    return pa.table([key, reason, detail], schema=REJECTS)
+
+
+def _joined(*texts: pa.ChunkedArray | str) -> pa.ChunkedArray:
+    return pc.binary_join_element_wise(*texts, "")
