@@ -7,7 +7,6 @@ not grow with the rows.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -16,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..records import naming
 from .spill import SpillableArray, SpilledBatches, SpilledNumbers, ahead, in_batches
 
 HELD_ROWS = 1 << 22
@@ -96,14 +94,12 @@ def sorted_by_columns(
         yield table[_ROW].to_numpy()[pc.sort_indices(table, sort_keys=by).to_numpy()]
         return
     borders = _row_borders(batches(1), numbered_schema, by)
-    with tempfile.TemporaryFile(dir=scratch, buffering=1 << 20) as file:
-        cuts = SpilledBatches(file, numbered_schema)
-        for first, batch in ahead(batches(1 << 16)):
-            with naming(scratch or tempfile.gettempdir()):
-                _cut_rows(_numbered(batch, first), borders, by, cuts)
-        for number in range(len(borders) + 1):
-            table = cuts.take(number)
-            yield table[_ROW].to_numpy()[pc.sort_indices(table, sort_keys=by).to_numpy()]
+    cuts = SpilledBatches(numbered_schema, scratch=scratch)
+    for first, batch in ahead(batches(1 << 16)):
+        _cut_rows(_numbered(batch, first), borders, by, cuts)
+    for number in range(len(borders) + 1):
+        table = cuts.take(number)
+        yield table[_ROW].to_numpy()[pc.sort_indices(table, sort_keys=by).to_numpy()]
 
 
 def _numbered(batch: pa.RecordBatch, first: int) -> pa.Table:

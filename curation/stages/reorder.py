@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import collections
 import itertools
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
@@ -17,7 +16,6 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from ..records import naming
 from .external_sort import nowhere
 from .spill import SpillableArray, SpilledBatches, ahead, in_batches
 
@@ -146,13 +144,11 @@ class _Gather:
 def _through_file(
     tables: Iterable[pa.Table], schema: pa.Schema, place: SpillableArray, edges: np.ndarray, scratch: str | None
 ) -> Iterator[tuple[int, pa.Table]]:
-    with tempfile.TemporaryFile(dir=scratch, buffering=1 << 20) as file:
-        cuts = SpilledBatches(file, schema.append(pa.field("", pa.from_numpy_dtype(place.dtype))))
-        least = min(max(_FEWEST, _CUT_ROWS * len(edges)), _MOST)
-        for first, batch in ahead(in_batches(tables, schema, least, or_bytes=TABLE_BYTES)):
-            with naming(scratch or tempfile.gettempdir()):
-                _cut(batch, place[first : first + batch.num_rows], edges, cuts)
-        yield from ahead((start, _assembled(cuts.take(n), start)) for n, start in enumerate(edges[:-1].tolist()))
+    cuts = SpilledBatches(schema.append(pa.field("", pa.from_numpy_dtype(place.dtype))), scratch=scratch)
+    least = min(max(_FEWEST, _CUT_ROWS * len(edges)), _MOST)
+    for first, batch in ahead(in_batches(tables, schema, least, or_bytes=TABLE_BYTES)):
+        _cut(batch, place[first : first + batch.num_rows], edges, cuts)
+    yield from ahead((start, _assembled(cuts.take(n), start)) for n, start in enumerate(edges[:-1].tolist()))
 
 
 def _edges(total: int, cuts: Sequence[int], row_bytes: float) -> np.ndarray:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import IO, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,33 +23,37 @@ T = TypeVar("T")
 _BLOCK = 1 << 20
 
 HELD_BYTES = 1 << 26
-"""Size up to which spilled numbers are in memory."""
+"""Size up to which what is spilled is in memory."""
 
 
-class _NumbersFile:
-    """Arrays one after another in a file: in memory up to ``HELD_BYTES``, then in a temporary one that ends with this object.
+class _ScratchFile:
+    """Data one after another in a file: in memory up to ``HELD_BYTES``, then in a temporary one that ends with this object.
 
     Args:
-        buffering: size of the file's buffer.
         scratch: folder for the file; default: the system's.
+        buffering: size of the file's buffer.
     """
 
-    def __init__(self, buffering: int, scratch: str | None) -> None:
+    def __init__(self, scratch: str | None, buffering: int = 1 << 20) -> None:
         self._file = tempfile.SpooledTemporaryFile(HELD_BYTES, buffering=buffering, dir=scratch)  # noqa: SIM115
         self._folder = scratch or tempfile.gettempdir()
         self._lock = threading.Lock()
+        self._size, self._at_end = 0, True
 
-    def append(self, values: np.ndarray) -> int:
-        """Write an array at the end, and return the byte where it starts."""
+    def append(self, data: memoryview) -> int:
+        """Write data at the end, and return the byte where they start."""
         with self._lock, self._named():
-            start = self._file.seek(0, 2)
-            self._file.write(np.ascontiguousarray(values).data)
+            if not self._at_end:  # to seek empties the buffer
+                self._file.seek(self._size)
+            self._file.write(data)
+            start, self._size, self._at_end = self._size, self._size + data.nbytes, True
             return start
 
     def read(self, start: int, into: np.ndarray) -> None:
         """Fill an array from the byte ``start`` on."""
         if len(into):
             with self._lock, self._named():
+                self._at_end = False
                 self._file.seek(start)
                 self._file.readinto(into.data.cast("B"))
 
@@ -82,7 +86,7 @@ class SpillableArray:
 
     def __init__(self, dtype: np.typing.DTypeLike, *, scratch: str | None = None) -> None:
         self.dtype = np.dtype(dtype)
-        self._file = _NumbersFile(1 << 20, scratch)
+        self._file = _ScratchFile(scratch)
         self._length = 0
 
     @classmethod
@@ -94,7 +98,7 @@ class SpillableArray:
 
     def append(self, values: np.ndarray) -> None:
         """Append values (n,), which are converted to ``dtype``."""
-        self._file.append(values.astype(self.dtype, copy=False))
+        self._file.append(np.ascontiguousarray(values, dtype=self.dtype).data)
         self._length += len(values)
 
     def __len__(self) -> int:
@@ -149,7 +153,7 @@ class SpilledNumbers:
         self._counts = np.zeros(ranges, dtype=np.int64)
         self._dtypes = None if dtypes is None else [np.dtype(each) for each in dtypes]
         # Pieces are small and lie apart: a large buffer would read more than is asked for.
-        self._file = _NumbersFile(1 << 14, scratch)
+        self._file = _ScratchFile(scratch, buffering=1 << 14)
         self._written: list[tuple[list[int], np.ndarray]] = []
         """For each block where its columns begin in the file, and the first row of each range in it."""
         self._waiting: list[list[np.ndarray]] = []
@@ -180,7 +184,7 @@ class SpilledNumbers:
             self._waiting = []
             order = np.argsort(range_of, kind="stable")
             counts = np.bincount(range_of, minlength=len(self._counts))
-            self._written.append(([self._file.append(column[order]) for column in columns], np.cumsum([0, *counts])))
+            self._written.append(([self._file.append(column[order].data) for column in columns], np.cumsum([0, *counts])))
             self._counts += counts
 
     def blocks(self, number: int) -> Iterator[list[np.ndarray]]:
@@ -210,28 +214,39 @@ class SpilledNumbers:
 
 
 class SpilledBatches:
-    """Batches in a file, by the number of their range."""
+    """Batches by the number of their range, in memory up to ``HELD_BYTES``, then in a temporary file.
 
-    def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
-        self._file, self.schema = file, schema
+    Args:
+        schema: of the batches.
+        scratch: folder for the file; default: the system's.
+
+    >>> batch = pa.record_batch({"key": ["a", "b", "c"]})
+    >>> spilled = SpilledBatches(batch.schema)
+    >>> spilled.add(batch, np.array([0, 1, 3]))
+    >>> spilled.take(1)["key"].to_pylist()
+    ['b', 'c']
+    """
+
+    def __init__(self, schema: pa.Schema, *, scratch: str | None = None) -> None:
+        self._file, self._schema = _ScratchFile(scratch), schema
         self._places: dict[int, array.array[int]] = collections.defaultdict(partial(array.array, "q"))
 
     def add(self, batch: pa.RecordBatch, bounds: np.ndarray) -> None:
         """Add a batch whose rows ``bounds[n]`` to ``bounds[n + 1] - 1`` belong to range n."""
         for number in np.flatnonzero(np.diff(bounds)).tolist():
             low, high = int(bounds[number]), int(bounds[number + 1])
-            data = batch.slice(low, high - low).serialize()
-            self._places[number].extend((self._file.tell(), data.size))
-            self._file.write(data)
+            data = memoryview(batch.slice(low, high - low).serialize())
+            self._places[number].extend((self._file.append(data), data.nbytes))
 
     def take(self, number: int) -> pa.Table:
         """The batches of a range."""
         batches: list[pa.RecordBatch] = []
         places = self._places[number]
         for start, size in zip(places[::2], places[1::2], strict=True):
-            self._file.seek(start)
-            batches.append(pa.ipc.read_record_batch(pa.py_buffer(self._file.read(size)), self.schema))
-        return pa.Table.from_batches(batches, self.schema)
+            data = np.empty(size, dtype=np.uint8)
+            self._file.read(start, data)
+            batches.append(pa.ipc.read_record_batch(pa.py_buffer(data), self._schema))
+        return pa.Table.from_batches(batches, self._schema)
 
 
 def of_at_least(
@@ -279,50 +294,43 @@ def ahead(items: Iterable[T]) -> Iterator[T]:
 
 
 class Sorter:
-    """Sort rows by distinct numbers, in memory or, one range of numbers at a time, through a file.
+    """Sort rows by distinct numbers, one range of numbers at a time. Rows are in memory up to ``HELD_BYTES``, then in a
+    temporary file.
 
     Args:
         size: size of a range of numbers; an output table has less than twice as many rows.
-        file: temporary file; None to keep all rows in memory.
+        scratch: folder for the file; default: the system's.
 
-    >>> sorter = Sorter(2, None)
+    >>> sorter = Sorter(2)
     >>> sorter.add(pa.table({"key": ["c", "a"]}), np.array([20, 0]))
     >>> sorter.add(pa.table({"key": ["b"]}), np.array([1]))
     >>> [table["key"].to_pylist() for table in sorter.tables()]
     [['a', 'b'], ['c']]
     """
 
-    def __init__(self, size: int, file: IO[bytes] | None) -> None:
-        self._size, self._file = size, file
-        self._held: list[pa.Table] = []
+    def __init__(self, size: int, *, scratch: str | None = None) -> None:
+        self._size, self._scratch = size, scratch
         self._spilled: SpilledBatches | None = None
         self._ranges: set[int] = set()
 
     def add(self, table: pa.Table, numbers: np.ndarray) -> None:
         """Add rows with their ``numbers``, int64 (n,), each of which occurs once in the sorter."""
         table = table.append_column("", pa.array(numbers))
-        if self._file is None:
-            self._held.append(table)
-            return
-        self._spilled = self._spilled or SpilledBatches(self._file, table.schema)
+        self._spilled = self._spilled or SpilledBatches(table.schema, scratch=self._scratch)
         if table.num_rows:
             order = np.argsort(numbers)
             ranges = numbers[order] // self._size
             self._ranges |= set(np.unique(ranges).tolist())
             bounds = np.searchsorted(ranges, np.arange(ranges[-1] + 2))
-            with naming(tempfile.gettempdir()):
-                self._spilled.add(table.take(pa.array(order)).combine_chunks().to_batches()[0], bounds)
+            self._spilled.add(table.take(pa.array(order)).combine_chunks().to_batches()[0], bounds)
 
     def tables(self) -> Iterator[pa.Table]:
-        """All rows in order, in at least one table; all but the last have ``size`` rows or more."""
+        """All rows in order, in at least one table; all but the last have ``size`` rows or more. Raises ``ValueError`` if no
+        table was added."""
         if self._spilled is None:
-            whole = pa.concat_tables(self._held).sort_by("")
-            tables = (whole.slice(at, self._size) for at in range(0, whole.num_rows, self._size))
-            empty = whole.slice(0, 0)
-        else:
-            tables = (self._spilled.take(number).sort_by("") for number in sorted(self._ranges))
-            empty = self._spilled.take(-1)
-        some = False
+            raise ValueError("no table was added: its columns are not known")
+        empty, some = self._spilled.take(-1), False
+        tables = (self._spilled.take(number).sort_by("") for number in sorted(self._ranges))
         for _, table in of_at_least(self._size, tables, empty.schema):
             some = True
             yield table.drop_columns([""])

@@ -8,10 +8,8 @@ one; six spellings are renamed, and only where the label comes from the oldest r
 from __future__ import annotations
 
 import collections
-import contextlib
 import functools
 import itertools
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, make_dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +18,6 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from ...curation.records import naming
 from ...curation.rows import REJECTS, Sifted
 from ...curation.stages.spill import Sorter, SpilledBatches, of_at_least
 from ..kinetics.lists import SPLITS
@@ -132,38 +129,35 @@ def unify(
     if len(set(releases)) != len(releases) or not releases:
         raise ValueError(f"releases {list(releases)}: expected one name or more, each once")
     last = 2 * len(releases)  # rejects come by release and reason, then those that were merged, then the unlabelled
-    with contextlib.ExitStack() as files:
-        many = rows.num_rows > HELD_ROWS
-        opened = (files.enter_context(tempfile.TemporaryFile(buffering=1 << 20)) if many else None for _ in range(2))
-        found, lost = (Sorter(ROWS_AT_ONCE, file) for file in opened)
-        used: set[tuple[str, str]] = set()
-        merged_before = 0
-        for listed in _ranges(rows, releases):
-            kept, rejects = _one_row_a_release(listed, len(releases))
-            samples, merged = _merged(kept, releases)
-            samples = _labelled(samples, releases, renames)
-            unlabelled = samples.filter(pl.col("label_recent_first").is_null())
-            samples = samples.filter(pl.col("label_recent_first").is_not_null())
-            for kind, table, reason in (*rejects, (last, merged, "merged"), (last + 1, unlabelled, "unlabelled")):
-                lost.add(_rejects(table, reason), table["rank"].cast(pl.Int64).to_numpy() + kind * rows.num_rows)
-            used |= set(samples.select("label_recent_first", "label_release").unique().rows())
-            if order == "identity":
-                samples = samples.sort(IDENTITY).with_columns(rank=pl.int_range(pl.len()) + merged_before)
-                merged_before += samples.height
-            found.add(samples.drop("rank").to_arrow(), samples["rank"].cast(pl.Int64).to_numpy())
-        finish = functools.partial(
-            _output_table,
-            releases=releases,
-            spellings=_spellings(used, releases, normalise),
-            times=rows.schema.field("time_start").type,
+    found, lost = (Sorter(ROWS_AT_ONCE) for _ in range(2))
+    used: set[tuple[str, str]] = set()
+    merged_before = 0
+    for listed in _ranges(rows, releases):
+        kept, rejects = _one_row_a_release(listed, len(releases))
+        samples, merged = _merged(kept, releases)
+        samples = _labelled(samples, releases, renames)
+        unlabelled = samples.filter(pl.col("label_recent_first").is_null())
+        samples = samples.filter(pl.col("label_recent_first").is_not_null())
+        for kind, table, reason in (*rejects, (last, merged, "merged"), (last + 1, unlabelled, "unlabelled")):
+            lost.add(_rejects(table, reason), table["rank"].cast(pl.Int64).to_numpy() + kind * rows.num_rows)
+        used |= set(samples.select("label_recent_first", "label_release").unique().rows())
+        if order == "identity":
+            samples = samples.sort(IDENTITY).with_columns(rank=pl.int_range(pl.len()) + merged_before)
+            merged_before += samples.height
+        found.add(samples.drop("rank").to_arrow(), samples["rank"].cast(pl.Int64).to_numpy())
+    finish = functools.partial(
+        _output_table,
+        releases=releases,
+        spellings=_spellings(used, releases, normalise),
+        times=rows.schema.field("time_start").type,
+    )
+    finished = map(finish, found.tables())
+    first = next(finished)
+    for some_samples, some_rejects in itertools.zip_longest(itertools.chain([first], finished), lost.tables()):
+        yield Sifted(
+            first.slice(0, 0) if some_samples is None else some_samples,
+            REJECTS.empty_table() if some_rejects is None else some_rejects,
         )
-        finished = map(finish, found.tables())
-        first = next(finished)
-        for some_samples, some_rejects in itertools.zip_longest(itertools.chain([first], finished), lost.tables()):
-            yield Sifted(
-                first.slice(0, 0) if some_samples is None else some_samples,
-                REJECTS.empty_table() if some_rejects is None else some_rejects,
-            )
 
 
 def _output_table(table: pa.Table, releases: Sequence[str], spellings: Mapping[str, str], times: pa.DataType) -> pa.Table:
@@ -189,17 +183,15 @@ def _ranges(rows: Rows, releases: Sequence[str]) -> Iterator[pl.DataFrame]:
         yield pl.concat(_numbered(rows, releases))
         return
     limits = _limits(rows)
-    with tempfile.TemporaryFile(buffering=1 << 20) as file:
-        spilled: SpilledBatches | None = None
-        for table in _numbered(rows, releases):
-            spilled = spilled or SpilledBatches(file, table.to_arrow().schema)
-            ranges = limits.search_sorted(table["youtube_id"], side="right")
-            batch = table.select(pl.all().sort_by(ranges, maintain_order=True)).to_arrow().combine_chunks().to_batches()[0]
-            with naming(tempfile.gettempdir()):
-                spilled.add(batch, np.searchsorted(ranges.sort().to_numpy(), np.arange(len(limits) + 2)))
-        for number in range(len(limits) + 1):
-            if spilled and (found := spilled.take(number)).num_rows:
-                yield pl.DataFrame(pl.from_arrow(found))
+    spilled: SpilledBatches | None = None
+    for table in _numbered(rows, releases):
+        spilled = spilled or SpilledBatches(table.to_arrow().schema)
+        ranges = limits.search_sorted(table["youtube_id"], side="right")
+        batch = table.select(pl.all().sort_by(ranges, maintain_order=True)).to_arrow().combine_chunks().to_batches()[0]
+        spilled.add(batch, np.searchsorted(ranges.sort().to_numpy(), np.arange(len(limits) + 2)))
+    for number in range(len(limits) + 1):
+        if spilled and (found := spilled.take(number)).num_rows:
+            yield pl.DataFrame(pl.from_arrow(found))
 
 
 def _limits(rows: Rows) -> pl.Series:

@@ -22,7 +22,7 @@ from benchwright.curation.stages.external_sort import (
     places_of,
     sorted_by_numbers,
 )
-from benchwright.curation.stages.spill import SpillableArray, SpilledNumbers
+from benchwright.curation.stages.spill import SpillableArray, SpilledBatches, SpilledNumbers
 
 
 @pytest.fixture
@@ -135,9 +135,11 @@ def test_a_full_disk_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "unraisablehook", printed.append)
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda *_, **__: io.BufferedRandom(io.FileIO("/dev/full", "r+")))
     numbers = np.arange(100_000)
+    batch = pa.record_batch({"number": numbers})
     for fill in (
         lambda: SpillableArray(np.int64, scratch="room").append(numbers),
         lambda: SpilledNumbers(2, scratch="room").add(numbers % 2, [numbers] * 2),
+        lambda: SpilledBatches(batch.schema, scratch="room").add(batch, np.array([0, batch.num_rows])),
     ):
         with pytest.raises(OSError, match="No space left on device: 'room'"):
             fill()
