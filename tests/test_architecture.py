@@ -197,6 +197,13 @@ def test_the_engine_names_no_benchmark():
     assert found == []
 
 
+def test_clear_needs_no_polars():
+    """Its extra in the documentation is ``encoders``: polars would be another 188 MB."""
+    rooms = ("curation", "datasets/clear", "datasets/yfcc100m", "pipelines/clear")
+    files = [file for file in FILES if str(file).startswith(rooms)]
+    assert [file for file in files for _, name in imports(file, (ROOT / file).read_text("utf-8")) if name == "polars"] == []
+
+
 def test_no_folder_of_the_tree_hides_the_package():
     assert not (ROOT / "benchwright").exists()
     assert not (ROOT / "__init__.py").exists()
