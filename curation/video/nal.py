@@ -6,6 +6,7 @@ Reads packets in which each NAL unit follows its length, as in MP4 and Matroska,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -375,29 +376,31 @@ class HevcReader:
     def pictures(self, heads: np.ndarray, sizes: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """As of ``AvcReader``: the attributes of ``HevcPicture``, int64 (packets, 6)."""
         at = self._length_bytes
-        if not at:
-            return np.zeros((len(heads), 6), dtype=np.int64), np.full(len(heads), -1)
         length, header, second = _first_units(heads, at)
-        kind, body = header >> 1 & 63, heads[:, at + 2 :]
-        escaped = ((body[:, :-2] == 0) & (body[:, 1:-1] == 0) & (body[:, 2:] == 3)).any(axis=1)
-        known = (kind < 32) & ~escaped & (length > 2) & (length <= sizes - at)
+        kind, body = header >> 1 & 63, np.ascontiguousarray(heads[:, at : at + 16])
+        known = (kind < 32) & (length > 2) & (length <= sizes - at)
+        known[[found.start() // 16 for found in re.finditer(b"\0\0\3", body.tobytes())]] = False
+        words = body.view(np.uint64).T.copy()
         starts = keys & (kind >= 16) & (kind <= 21)
         spare = (kind < 16) & (kind % 2 == 0) & (header & 1 == 0) & (second >> 3 == 0)
         order, references = np.zeros((2, len(heads)), dtype=np.int64)
         left = np.flatnonzero(known)
         while len(left):  # the headers of many pictures differ in nothing but their order
             try:
-                head = self._slice(int(kind[left[0]]), body[left[0]].tobytes())
+                head = self._slice(int(kind[left[0]]), body[left[0], 2:].tobytes())
             except NalError:
                 known[left[0]], left = False, left[1:]
                 continue
-            relevant = _ones(0, head.end, body.shape[1]) & ~_ones(head.order_at, head.order_at + head.order_bits, body.shape[1])
-            same = (kind[left] == kind[left[0]]) & (((body[left] ^ body[left[0]]) & relevant) == 0).all(axis=1)
+            order_at, end = 16 + head.order_at, 16 + head.end
+            relevant = _ones(0, end) & ~_ones(order_at, order_at + head.order_bits)
+            same = np.ones(len(left), dtype=bool)
+            for column, mask in zip(words, np.frombuffer(relevant.to_bytes(16), np.uint64), strict=True):
+                if mask:
+                    same &= (column[left] ^ column[left[0]]) & mask == 0
             alike, left = left[same], left[~same]
-            known[alike] = 16 + head.end <= 8 * length[alike]
-            begin = head.order_at // 8
-            wide = body[alike, begin : begin + 3].astype(np.int64) @ [1 << 16, 1 << 8, 1]
-            order[alike] = wide >> 24 - head.order_at % 8 - head.order_bits & (1 << head.order_bits) - 1
+            known[alike] = end <= 8 * length[alike]
+            wide = body[alike, order_at // 8 : order_at // 8 + 3].astype(np.int64) @ [1 << 16, 1 << 8, 1]
+            order[alike] = wide >> 24 - order_at % 8 - head.order_bits & (1 << head.order_bits) - 1
             references[alike] = self._number(head.references)
         pictures = np.stack([starts, (second & 7) - 1, spare, kind, order, references], axis=1).astype(np.int64)
         is_ignored = (kind >= 32) & (kind != _HEVC_SEQUENCE) & (kind != _HEVC_PICTURE)
@@ -418,15 +421,20 @@ class HevcReader:
         numbers = (np.cumsum(begins) << 34) + self._in_order(begins, (layer == 0) & ~_is_odd_one_out(kind), order)
         random_access = np.maximum.accumulate(np.where((kind >= 16) & (kind <= 21), rows, -1))
         skipped = ((kind == 8) | (kind == 9)) & (random_access >= 0) & begins[random_access]
-        first = np.argsort(numbers, kind="stable")
-        in_order = numbers[first]
-        gaps = [first[1:][np.diff(in_order) == 0]]
-        for number, set_ in enumerate(self.references):
-            users = np.flatnonzero((references == number) & ~skipped)
-            for delta in set_:
-                at = np.minimum(np.searchsorted(in_order, numbers[users] + delta), len(first) - 1)
-                gaps.append(users[(in_order[at] != numbers[users] + delta) | (first[at] > users)])
-        return np.unique(np.concatenate(gaps))
+        by_number = np.argsort(numbers, kind="stable")
+        sorted_ = numbers[by_number]
+        ranks = np.empty_like(rows)
+        ranks[by_number] = rows
+        most = max(map(len, self.references))
+        deltas = np.array([(*each, *[0] * (most - len(each))) for each in self.references], dtype=np.int64)[references]
+        deltas[skipped] = 0
+        wanted = numbers[:, None] + deltas
+        at = np.clip(ranks[:, None] + deltas, 0, len(rows) - 1)  # where no number is left out
+        if (elsewhere := sorted_[at] != wanted).any():
+            at[elsewhere] = np.minimum(np.searchsorted(sorted_, wanted[elsewhere]), len(rows) - 1)
+        missing = (sorted_[at] != wanted) | (by_number[at] > rows[:, None])
+        twice = by_number[1:][np.diff(sorted_) == 0]
+        return np.unique(np.append(np.nonzero(missing)[0], twice))
 
     def _in_order(self, begins: np.ndarray, anchors: np.ndarray, order: np.ndarray) -> np.ndarray:
         """Numbers of pictures in order of display, from the first of their sequence, by their lower bits (H.265 8.3.1)."""
@@ -497,9 +505,9 @@ class HevcReader:
         return _Slice(order, at, sequence.order_bits, references, 8 * len(data) - bits.left)
 
 
-def _ones(begin: int, end: int, size: int) -> np.ndarray:
-    """Bytes of which only the bits from ``begin`` to ``end`` are 1."""
-    return np.frombuffer(((1 << end - begin) - 1 << 8 * size - end).to_bytes(size), np.uint8)
+def _ones(begin: int, end: int) -> int:
+    """128 bits of which only those from ``begin`` to ``end`` are 1."""
+    return (1 << end - begin) - 1 << 128 - end
 
 
 def _is_odd_one_out(kind: np.ndarray) -> np.ndarray:
