@@ -45,8 +45,8 @@ class Miscounted(Exception):
 
 Decoder = Callable[..., Iterator[tuple[int, "VideoFrame"]]]
 """``decode(index, wanted, *, budget)``: the frames of a file with the numbers ``wanted`` (increasing, in order of display),
-each with its number, in any order; of a frame that comes twice the second one counts. Raises ``Miscounted`` if the index is wrong, which invalidates all frames returned so far;
-``Reject`` if the file cannot be decoded.
+each with its number, in any order; of a frame that comes twice the second one counts. Raises ``Miscounted`` if the index is
+wrong, which invalidates all frames returned so far; ``Reject`` if the file cannot be decoded.
 """
 
 
@@ -214,7 +214,7 @@ def all_frames(index: VideoIndex, *, budget: CpuBudget) -> Iterator[VideoFrame]:
     """
     from av.error import InvalidDataError, PatchWelcomeError
 
-    number = -1
+    decoded = 0
     with open_video(index.path, budget, index.stream) as (container, stream):
         for count, packet in enumerate(container.demux(stream)):
             if count % 16 == 0:
@@ -223,9 +223,10 @@ def all_frames(index: VideoIndex, *, budget: CpuBudget) -> Iterator[VideoFrame]:
                 frames = stream.decode(packet if packet.size else None)
             except (InvalidDataError, PatchWelcomeError) as error:
                 raise Reject("corrupt", f"packet {count} does not decode: {error.strerror}") from None
-            for number, frame in enumerate(frames, number + 1):
+            for frame in frames:
                 if frame.is_corrupt:
-                    raise Reject("corrupt", f"frame {number} is damaged: the decoder conceals parts that do not decode")
+                    raise Reject("corrupt", f"frame {decoded} is damaged: the decoder conceals parts that do not decode")
+                decoded += 1
                 yield frame
 
 

@@ -329,7 +329,7 @@ class HevcReader:
         NalError: the parameter sets are missing or unsupported.
 
     Attributes:
-        references: sets of pictures that a picture is predicted from, by their numbers in order of display, relative to its own.
+        references: sets of pictures that a picture is predicted from, by their numbers in order of display relative to its own.
     """
 
     def __init__(self, extradata: bytes) -> None:
@@ -430,9 +430,10 @@ class HevcReader:
         deltas[skipped] = 0
         wanted = numbers[:, None] + deltas
         at = np.clip(ranks[:, None] + deltas, 0, len(rows) - 1)  # where no number is left out
-        if (elsewhere := sorted_[at] != wanted).any():
-            at[elsewhere] = np.minimum(np.searchsorted(sorted_, wanted[elsewhere]), len(rows) - 1)
         missing = (sorted_[at] != wanted) | (by_number[at] > rows[:, None])
+        if missing.any():
+            at = np.minimum(np.searchsorted(sorted_, wanted), len(rows) - 1)
+            missing = (sorted_[at] != wanted) | (by_number[at] > rows[:, None])
         twice = by_number[1:][np.diff(sorted_) == 0]
         return np.unique(np.append(np.nonzero(missing)[0], twice))
 
