@@ -380,7 +380,7 @@ class HevcReader:
         kind, body = header >> 1 & 63, np.ascontiguousarray(heads[:, at : at + 16])
         known = (kind < 32) & (length > 2) & (length <= sizes - at)
         known[[found.start() // 16 for found in re.finditer(b"\0\0\3", body.tobytes())]] = False
-        words = body.view(np.uint64).T.copy()
+        words = body.view(">u8").T.astype(np.uint64)
         starts = keys & (kind >= 16) & (kind <= 21)
         spare = (kind < 16) & (kind % 2 == 0) & (header & 1 == 0) & (second >> 3 == 0)
         order, references = np.zeros((2, len(heads)), dtype=np.int64)
@@ -394,13 +394,13 @@ class HevcReader:
             order_at, end = 16 + head.order_at, 16 + head.end
             relevant = _ones(0, end) & ~_ones(order_at, order_at + head.order_bits)
             same = np.ones(len(left), dtype=bool)
-            for column, mask in zip(words, np.frombuffer(relevant.to_bytes(16), np.uint64), strict=True):
+            for column, mask in zip(words, divmod(relevant, 1 << 64), strict=True):
                 if mask:
-                    same &= (column[left] ^ column[left[0]]) & mask == 0
+                    same &= (column[left] ^ column[left[0]]) & np.uint64(mask) == 0
             alike, left = left[same], left[~same]
-            known[alike] = end <= 8 * length[alike]
-            wide = body[alike, order_at // 8 : order_at // 8 + 3].astype(np.int64) @ [1 << 16, 1 << 8, 1]
-            order[alike] = wide >> 24 - order_at % 8 - head.order_bits & (1 << head.order_bits) - 1
+            known[alike] = (end <= 8 * length[alike]) & (order_at + head.order_bits <= 64)
+            order[alike] = words[0, alike] >> np.uint64(max(0, 64 - order_at - head.order_bits))
+            order[alike] &= (1 << head.order_bits) - 1
             references[alike] = self._number(head.references)
         pictures = np.stack([starts, (second & 7) - 1, spare, kind, order, references], axis=1).astype(np.int64)
         is_ignored = (kind >= 32) & (kind != _HEVC_SEQUENCE) & (kind != _HEVC_PICTURE)
@@ -442,7 +442,7 @@ class HevcReader:
         size, rows = 1 << self._order_bits, np.arange(len(order))
 
         def steps(later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
-            return size // 2 - (size // 2 - (later - earlier)) % size
+            return size // 2 - (size // 2 - (later - earlier) & size - 1)
 
         anchors = anchors | begins
         at = np.flatnonzero(anchors)
