@@ -431,8 +431,11 @@ def _index(path: str, container: InputContainer, stream: VideoStream, packets: _
     if seekable and packets.last_is_cut:
         raise Reject("truncated", f"the last of {len(packets.pts)} packets is cut")
     if len(packets.gaps):
-        needs = "needs pictures before it that are not in the file: copy the file from its source again"
-        raise Reject("missing_pictures", f"packet {packets.gaps[0]} of {len(packets.pts)} {needs}")
+        raise Reject(
+            "missing_pictures",
+            f"packet {packets.gaps[0]} of {len(packets.pts)} needs pictures before it that are not in the file: "
+            "copy the file from its source again",
+        )
     sequential = _why_sequential(container.format.name, codec_of(stream), bool(context.has_b_frames), packets)
     shown = np.flatnonzero(packets.shown)
     pts = packets.pts[shown]
