@@ -183,7 +183,7 @@ class AvcReader:
         ignored = ~is_slice & ~(keys & (kind == 6)) & (kind != _AVC_SEQUENCE) & (length > 0) & (length < sizes - at)
         return pictures, np.select([known, ignored], [0, at + length], -1)
 
-    def gaps(self, pictures: np.ndarray) -> tuple[np.ndarray, bool]:
+    def gaps(self, pictures: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
         """Pictures before which others are missing, by the numbers of reference pictures, and whether the numbers tell all.
 
         Args:
@@ -191,7 +191,8 @@ class AvcReader:
 
         Returns:
             Indices of the pictures whose number neither repeats that of the last reference picture, as in the second field of
-            a frame, nor follows it; and whether the others all follow, from an IDR picture at the start.
+            a frame, nor follows it; those of the last reference pictures before them, which may set the number back to 0; and
+            whether the others all follow, from an IDR picture at the start.
         """
         _, instant, number, needed = pictures.T
         places = np.maximum.accumulate(np.where(needed, np.arange(len(number)), -1))
@@ -199,7 +200,7 @@ class AvcReader:
         steps = (number - number[before]) % (1 << self._frame_num_bits)
         known = (instant == 0) & (before >= 0)
         gaps = np.flatnonzero(known & (steps > 1)) if not self._may_skip else np.zeros(0, dtype=np.int64)
-        return gaps, bool(np.where(instant, number == 0, known & (steps == 1)).all())
+        return gaps, before[gaps], bool(np.where(instant, number == 0, known & (steps == 1)).all())
 
 
 def _frame_num(slice_: bytes, count: int) -> int:

@@ -71,10 +71,10 @@ def remux(source: Path, to: Path, change: Callable[[int, bytes], bytes]) -> Path
         copy = made.add_stream_from_template(stream)
         for number, packet in enumerate(each for each in given.demux(stream) if each.size):
             if data := change(number, bytes(packet)):
-                if data != bytes(packet):
-                    packet.update(data)
-                packet.stream = copy
-                made.mux(packet)
+                changed = av.Packet(data)
+                changed.pts, changed.dts, changed.duration = packet.pts, packet.dts, packet.duration
+                changed.time_base, changed.is_keyframe, changed.stream = packet.time_base, packet.is_keyframe, copy
+                made.mux(changed)
     return to
 
 
@@ -242,10 +242,38 @@ def avc(*pictures: str) -> np.ndarray:
 )
 def test_numbers_of_h264_that_leave_some_out_are_gaps(pictures, gaps, complete):
     sps = code((66, 8), (0, 16), 0, 0, 2, 1, (0, 1))
-    found, told = avc_reader(sps).gaps(avc(*pictures.split()))
+    found, _, told = avc_reader(sps).gaps(avc(*pictures.split()))
     assert (found.tolist(), told) == (gaps, complete)
-    allowed, _ = avc_reader(code((66, 8), (0, 16), 0, 0, 2, 1, (1, 1))).gaps(avc(*pictures.split()))
+    allowed, _, _ = avc_reader(code((66, 8), (0, 16), 0, 0, 2, 1, (1, 1))).gaps(avc(*pictures.split()))
     assert allowed.tolist() == []
+
+
+def test_numbers_of_h264_may_be_set_back_without_an_idr_picture(intact, tmp_path):
+    simple = "cabac=0:ref=1:weightp=0:aud=0"
+    odd_videos.lavfi(SOURCE, *odd_videos.X264, "-g", "250", "-bf", "0", "-x264-params", simple, tmp_path / "plain.mp4")
+    truth = {stored(frame): at for at, frame in enumerate(decoded(tmp_path / "plain.mp4"))}
+    assert len(truth) == 30
+
+    def change(at: int, data: bytes, sets_back: bool = True) -> bytes:
+        *others, (header, body) = nal.units(memoryview(data), 4)
+        digits = "".join(format(each, "08b") for each in body.replace(b"\0\0\3", b"\0\0")).rstrip("0")[:-1]
+        bits = nal.Bits(body.replace(b"\0\0\3", b"\0\0"))
+        for _ in range(3):
+            bits.golomb()
+        number_at = len(body.replace(b"\0\0\3", b"\0\0")) * 8 - bits.left
+        if at > 10:
+            digits = digits[:number_at] + format((at - 10) % 16, "04b") + digits[number_at + 4 :]
+        if at == 10 and sets_back:
+            assert digits[number_at + 4 : number_at + 7] == "000"  # no other number of references or order, no operations
+            digits = digits[: number_at + 6] + "1" + golomb(5) + golomb(0) + digits[number_at + 7 :]
+        unit = bytes([header]) + from_digits(digits + "1")
+        return b"".join(len(each).to_bytes(4) + each for each in [*(bytes([h]) + b for h, b in others), unit])
+
+    path = remux(tmp_path / "plain.mp4", tmp_path / "set_back.mp4", change)
+    assert [truth[each] for each in given(path)] == list(range(30))
+    assert check(path, truth, alone=True) == check(path, truth, decoder="ffmpeg") == ""
+    path = remux(tmp_path / "plain.mp4", tmp_path / "gap.mp4", lambda at, data: change(at, data, False))
+    assert check(path, truth) == "missing_pictures"
 
 
 def avc_reader(sps: bytes, *more: bytes) -> nal.AvcReader:
@@ -257,7 +285,13 @@ def avc_reader(sps: bytes, *more: bytes) -> nal.AvcReader:
 def code(*fields: int | tuple[int, int]) -> bytes:
     """Bits of fields, Exp-Golomb numbers or (value, bits), and a stop bit; with emulation prevention."""
     digits = "".join(format(each[0], f"0{each[1]}b")[: each[1]] if isinstance(each, tuple) else golomb(each) for each in fields)
-    data = int((digits + "1").ljust(-(-len(digits + "1") // 8) * 8, "0"), 2).to_bytes(-(-len(digits + "1") // 8))
+    return from_digits(digits + "1")
+
+
+def from_digits(digits: str) -> bytes:
+    """Bytes of binary digits, with emulation prevention."""
+    size = -(-len(digits) // 8)
+    data = int(digits.ljust(8 * size, "0"), 2).to_bytes(size)
     return re.sub(rb"\0\0(?=[\0-\3])", b"\0\0\3", data)
 
 
