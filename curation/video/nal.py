@@ -138,7 +138,7 @@ class AvcReader:
         numbering = {_numbering(unit[1:]) for unit in self._sets}
         if len(numbering) != 1:
             raise NalError(f"{len(numbering)} different sequence parameter sets")
-        self._frame_num_bits, self._may_skip = numbering.pop()
+        self._frame_num_bits, self._may_skip, self._has_fields = numbering.pop()
 
     def picture(self, packet: memoryview, is_key: bool) -> AvcPicture:
         """The picture of a packet; ``is_key``: whether the file marks it as key frame. Raises ``NalError`` if there is none."""
@@ -190,16 +190,20 @@ class AvcReader:
             pictures: attributes of ``AvcPicture`` of all pictures of a file, in file order, int64 (pictures, 4).
 
         Returns:
-            Indices of the pictures whose number neither repeats that of the last reference picture, as in the second field of
-            a frame, nor follows it; those of the last reference pictures before them, which may set the number back to 0; and
-            whether the others all follow, from an IDR picture at the start.
+            Indices of the pictures whose number neither follows that of the last reference picture, nor repeats it, as the
+            second field of a frame does; those of the last reference pictures before them, which may set the number back to
+            0; and whether the others all follow, from an IDR picture at the start.
         """
         _, instant, number, needed = pictures.T
         places = np.maximum.accumulate(np.where(needed, np.arange(len(number)), -1))
         before = np.append(-1, places[:-1])
         steps = (number - number[before]) % (1 << self._frame_num_bits)
         known = (instant == 0) & (before >= 0)
-        gaps = np.flatnonzero(known & (steps > 1)) if not self._may_skip else np.zeros(0, dtype=np.int64)
+        gaps = (
+            np.flatnonzero(known & (steps != 1) & ~((steps == 0) & self._has_fields))
+            if not self._may_skip
+            else np.zeros(0, dtype=np.int64)
+        )
         return gaps, before[gaps], bool(np.where(instant, number == 0, known & (steps == 1)).all())
 
 
@@ -215,8 +219,9 @@ def _frame_num(slice_: bytes, count: int) -> int:
     return value >> left - count
 
 
-def _numbering(sps: bytes) -> tuple[int, bool]:
-    """Bits of ``frame_num``, and whether its values may be skipped, by an H.264 sequence parameter set behind its header."""
+def _numbering(sps: bytes) -> tuple[int, bool, bool]:
+    """Bits of ``frame_num``, whether its values may be skipped, and whether pictures may be fields, by an H.264 sequence
+    parameter set behind its header."""
     bits = Bits(_clean(sps))
     profile = bits.read(8)
     bits.read(16)
@@ -243,7 +248,10 @@ def _numbering(sps: bytes) -> tuple[int, bool]:
         for _ in range(bits.golomb()):
             bits.golomb()
     bits.golomb()
-    return count, bits.read(1) == 1
+    may_skip = bits.read(1) == 1
+    bits.golomb()
+    bits.golomb()
+    return count, may_skip, bits.read(1) == 0
 
 
 def _skip_scaling_list(bits: Bits, size: int) -> None:

@@ -545,7 +545,7 @@ def test_the_number_of_a_picture_stands_behind_three_exp_golomb_numbers(seed):
 def test_packets_read_at_once_are_those_read_one_by_one(codec, tmp_path):
     draws, odd = random.Random(6), set[str]()
     # Lengths of four bytes; of H.264, one sequence parameter set, with four bits for a picture's number, and recovery points.
-    extradata = b"\1B\0\x1e\xff\xe1\0\5gB\0\x1e\xfb\1\0" if codec == "h264" else test_video_missing.HEVC
+    extradata = b"\1B\0\x1e\xff\xe1\0\6gB\0\x1e\xfb\x80\1\0" if codec == "h264" else test_video_missing.HEVC
     kinds = [*[1, 5, 5, 6, 9] * 9, 7] if codec == "h264" else [0, 1, 19, 20, 21, 22, 31, 32, 35, 39, 63]
     context = SimpleNamespace(codec=SimpleNamespace(canonical_name=codec), extradata=extradata)
 

@@ -241,11 +241,16 @@ def avc(*pictures: str) -> np.ndarray:
     ],
 )
 def test_numbers_of_h264_that_leave_some_out_are_gaps(pictures, gaps, complete):
-    sps = code((66, 8), (0, 16), 0, 0, 2, 1, (0, 1))
+    sps = code((66, 8), (0, 16), 0, 0, 2, 1, (0, 1), 5, 3, (0, 1))
     found, _, told = avc_reader(sps).gaps(avc(*pictures.split()))
     assert (found.tolist(), told) == (gaps, complete)
-    allowed, _, _ = avc_reader(code((66, 8), (0, 16), 0, 0, 2, 1, (1, 1))).gaps(avc(*pictures.split()))
+    allowed, _, _ = avc_reader(code((66, 8), (0, 16), 0, 0, 2, 1, (1, 1), 5, 3, (0, 1))).gaps(avc(*pictures.split()))
     assert allowed.tolist() == []
+
+
+def test_of_h264_without_fields_a_number_that_comes_again_is_a_gap():
+    reader = avc_reader(code((66, 8), (0, 16), 0, 0, 2, 1, (0, 1), 5, 3, (1, 1)))
+    assert reader.gaps(avc("I0", "P1", "B2", "P2", "P2", "P3"))[0].tolist() == [4]
 
 
 def test_numbers_of_h264_may_be_set_back_without_an_idr_picture(intact, tmp_path):
@@ -302,16 +307,22 @@ def golomb(number: int) -> str:
 
 def test_of_h264_every_sequence_parameter_set_is_read():
     lists = [(1, 1), *[0] * 16, (1, 1), 16, *[(0, 1)] * 6]  # 16 equal factors; a list that ends at once; six left out
-    high = code((100, 8), (0, 16), 0, 1, 0, 0, (0, 1), (1, 1), *lists, 3, 1, (0, 1), 0, 0, 2, 5, 6, 4, (1, 1))
-    assert nal._numbering(high) == (7, True)
-    assert nal._numbering(code((244, 8), (0, 16), 0, 3, (0, 1), 0, 0, (0, 1), (0, 1), 1, 0, 2, 3, (0, 1))) == (5, False)
-    reader = avc_reader(code((66, 8), (0, 16), 0, 0, 2, 1, (0, 1)))
+    high = code((100, 8), (0, 16), 0, 1, 0, 0, (0, 1), (1, 1), *lists, 3, 1, (0, 1), 0, 0, 2, 5, 6, 4, (1, 1), 5, 3, (1, 1))
+    assert nal._numbering(high) == (7, True, False)
+    assert nal._numbering(code((244, 8), (0, 16), 0, 3, (0, 1), 0, 0, (0, 1), (0, 1), 1, 0, 2, 3, (0, 1), 5, 3, (0, 1))) == (
+        5,
+        False,
+        True,
+    )
+    reader = avc_reader(code((66, 8), (0, 16), 0, 0, 2, 1, (0, 1), 5, 3, (0, 1)))
     slice_ = b"\0\0\0\5\x65\xb8\0\0\0"
     assert reader.picture(memoryview(slice_), True).instant
     with pytest.raises(nal.NalError, match="another sequence parameter set"):
         reader.picture(memoryview(b"\0\0\0\3gB\0" + slice_), True)
     with pytest.raises(nal.NalError, match="2 different"):
-        avc_reader(code((66, 8), (0, 16), 0, 0, 2, 1, (0, 1)), code((66, 8), (0, 16), 0, 1, 2, 1, (0, 1)))
+        avc_reader(
+            code((66, 8), (0, 16), 0, 0, 2, 1, (0, 1), 5, 3, (0, 1)), code((66, 8), (0, 16), 0, 1, 2, 1, (0, 1), 5, 3, (0, 1))
+        )
     for extradata in (b"", b"\1B\0", b"\2" * 9):
         with pytest.raises(nal.NalError, match="no avcC"):
             nal.AvcReader(extradata)
