@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -224,6 +225,8 @@ class _Packets(NamedTuple):
         shown: whether they are displayed, bool (packets,).
         keys: indices of those at which decoding may begin, int64 (keys,).
         odd: why they are not reliable, by their contents; "" if they are.
+        gaps: indices of those before which others are missing that they need, int64 (gaps,).
+        before_gaps: of H.264, indices of the last reference pictures before these, int64 (gaps,); otherwise empty.
         spare: as of ``VideoIndex``.
         last_duration: duration of the last packet; ``last_is_cut``: whether it is cut.
     """
@@ -234,6 +237,8 @@ class _Packets(NamedTuple):
     keys: np.ndarray
     odd: str
     spare: np.ndarray
+    gaps: np.ndarray
+    before_gaps: np.ndarray
     last_duration: int
     last_is_cut: bool = False
 
@@ -345,18 +350,20 @@ class _Looks:
             self._odd, pictures = f"packets: {error}", pictures[:place]
         self._pictures = pictures
 
-    def found(self, count: int) -> tuple[np.ndarray, str, np.ndarray]:
-        """``keys``, ``odd`` and ``spare`` of ``_Packets``, of ``count`` packets."""
+    def found(self, count: int) -> tuple[np.ndarray, str, np.ndarray, np.ndarray, np.ndarray]:
+        """``keys``, ``odd``, ``spare``, ``gaps`` and ``before_gaps`` of ``_Packets``, of ``count`` packets."""
         odd, spare, pictures = self._odd, np.zeros(count, dtype=bool), self._pictures
+        gaps = before = np.zeros(0, dtype=np.int64)
         if not len(pictures):
-            return np.zeros(0, dtype=np.int64), odd, spare
+            return gaps, odd, spare, gaps, before
         if not isinstance(pictures, np.ndarray):
             pictures = np.fromiter(chain.from_iterable(pictures), np.int64).reshape(len(pictures), -1)
-        if isinstance(self._reader, AvcReader) and not odd and not self._reader.complete(pictures):
-            odd = "pictures are missing"
+        if isinstance(self._reader, AvcReader) and not odd:
+            gaps, before, complete = self._reader.gaps(pictures)
+            odd = "" if complete else "numbers of pictures do not tell whether some are missing"
         if isinstance(self._reader, HevcReader) and not odd:
-            spare = spare_pictures(pictures)
-        return np.flatnonzero(pictures[:, 0]), odd, spare
+            gaps, spare = self._reader.gaps(pictures), spare_pictures(pictures)
+        return np.flatnonzero(pictures[:, 0]), odd, spare, gaps, before
 
 
 def _first_pictures(
@@ -378,12 +385,12 @@ def spare_pictures(pictures: np.ndarray) -> np.ndarray:
     picture of their layer needs. In lower layers, a picture may be needed by a higher layer (H.265, 7.4.2.2).
 
     Args:
-        pictures: attributes of ``HevcPicture``, int64 (pictures, 3).
+        pictures: attributes of ``HevcPicture``, int64 (pictures, 6).
 
-    >>> spare_pictures(np.array([[1, 0, 0], [0, 0, 1], [0, 1, 1]]))
+    >>> spare_pictures(np.array([[1, 0, 0, 20, 0, 0], [0, 0, 1, 0, 2, 1], [0, 1, 1, 0, 1, 2]]))
     array([False, False,  True])
     """
-    _, layers, spare = pictures.T
+    _, layers, spare, *_ = pictures.T
     return (spare > 0) & (layers == layers.max())
 
 
@@ -396,8 +403,8 @@ def read_index(path: str, *, budget: CpuBudget, stream: StreamChoice = "best") -
     """Build the index of a file from all packets of its video. If the best stream shows no frame, the next best one is used.
 
     Raises:
-        Reject: as ``open_video``; also ``no_frames``, ``truncated``, ``late_stream``, ``encrypted``, ``unsupported_pixels``,
-            ``too_long`` or ``too_many_frames``.
+        Reject: as ``open_video``; also ``no_frames``, ``truncated``, ``missing_pictures``, ``late_stream``, ``encrypted``,
+            ``unsupported_pixels``, ``too_long`` or ``too_many_frames``.
     """
     if os.path.getsize(path) == 0:
         raise Reject("empty_file", "0 bytes")
@@ -409,7 +416,7 @@ def read_index(path: str, *, budget: CpuBudget, stream: StreamChoice = "best") -
             packets = _by_tables(path, container, video, seen, budget)
             packets = packets or _by_demuxing(chain(seen, _demuxed(container, video)), video, budget)
             if packets.shown.any() or len(choices) == 1:
-                index = _index(path, container, video, packets)
+                index = _index(path, container, video, packets, budget)
                 _left_open[budget] = container
                 break
         choices = choices[1:]
@@ -421,12 +428,35 @@ def read_index(path: str, *, budget: CpuBudget, stream: StreamChoice = "best") -
     return index
 
 
-def _index(path: str, container: InputContainer, stream: VideoStream, packets: _Packets) -> VideoIndex:
+def _sets_back(path: str, budget: CpuBudget, choice: StreamChoice, place: int) -> bool:
+    """Whether the picture of a packet sets the numbers of H.264 back to 0 (7.4.3.3), as otherwise only IDR pictures do."""
+    from av import logging
+    from av.bitstream import BitStreamFilterContext
+
+    level = logging.get_level()
+    logging.set_level(logging.INFO)
+    try:
+        with open_video(path, budget, choice) as (container, stream), logging.Capture() as log:
+            fields = BitStreamFilterContext("trace_headers", stream)
+            for packet in islice(container.demux(stream), place, place + 1):
+                fields.filter(packet)
+    finally:
+        logging.set_level(level)
+    return any(re.match(r".*memory_management_control_operation\S* .*= 5\s*$", text) for _, _, text in log)
+
+
+def _index(path: str, container: InputContainer, stream: VideoStream, packets: _Packets, budget: CpuBudget) -> VideoIndex:
     context, seekable = stream.codec_context, container.format.name in _SEEKABLE
     if not packets.shown.any():
         raise Reject("no_frames", f"{len(packets.pts)} packets, none of which is displayed")
     if seekable and packets.last_is_cut:
         raise Reject("truncated", f"the last of {len(packets.pts)} packets is cut")
+    if len(packets.gaps) and not (len(packets.before_gaps) and _sets_back(path, budget, stream.index, packets.before_gaps[0])):
+        raise Reject(
+            "missing_pictures",
+            f"packet {packets.gaps[0]} of {len(packets.pts)} needs pictures before it that are not in the file: "
+            "copy the file from its source again",
+        )
     sequential = _why_sequential(container.format.name, codec_of(stream), bool(context.has_b_frames), packets)
     shown = np.flatnonzero(packets.shown)
     pts = packets.pts[shown]

@@ -99,7 +99,6 @@ def make_good(to: Path) -> list[Path]:
     lavfi(SOURCE, *X264, "-g", "12", "-movflags", "frag_keyframe+empty_moov", to / "fragmented.mp4")
     ffmpeg("-i", to / "gop12.mp4", "-c", "copy", "-bsf:v", "noise=drop=lt(n\\,5)", to / "no_first_key_frame.mkv")
     ffmpeg("-i", to / "transport.ts", "-c", "copy", "-bsf:v", "noise=drop=lt(n\\,9)", to / "no_first_key_frame.ts")
-    ffmpeg("-i", to / "gop12.mp4", "-c", "copy", "-bsf:v", "noise=drop=eq(mod(n\\,24)\\,12)", to / "no_second_key_frame.mkv")
     _key_frames_mislabelled(to / "gop12.mp4", to / "mislabelled_key_frames.mp4")
     sound = "sine=frequency=440:duration=3"
     with_sound = ["-f", "lavfi", "-i", sound, "-i", to / "gop12.mp4"]
@@ -170,6 +169,8 @@ def make_bad(to: Path, good: Path) -> dict[Path, str]:
     locked = ["-encryption_scheme", "cenc-aes-ctr", "-encryption_key", key, "-encryption_kid", key]
     ffmpeg("-i", good / "gop12.mp4", "-c", "copy", *locked, bad("encrypted.mp4", "encrypted"))
     lavfi(SOURCE, *X264, "-t", "0", bad("no_frames.mkv", "no_frames"))
+    dropped = ["-c", "copy", "-bsf:v", "noise=drop=eq(mod(n\\,24)\\,12)", bad("no_second_key_frame.mkv", "missing_pictures")]
+    ffmpeg("-i", good / "gop12.mp4", *dropped)
     ffmpeg("-f", "lavfi", "-i", "testsrc2=size=64x36:rate=25:duration=12", *X264, to / "silent.ts")
     ffmpeg("-f", "lavfi", "-i", SOURCE, "-f", "lavfi", "-i", sound, *X264, "-c:a", "mp2", to / "sound.ts")
     bad("late_stream.ts", "late_stream", b"".join(_without_tables(to / name) for name in ("silent.ts", "sound.ts")))
