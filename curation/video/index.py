@@ -21,8 +21,10 @@ import numpy as np
 
 from ..child_processes import memory_is_short
 from ..rows import MachineFault, Reject
+from .avc import AvcReader
+from .hevc import HevcReader
 from .limits import CONTAINERS, CpuBudget
-from .nal import HEAD, AvcReader, HevcReader, NalError
+from .nal import HEAD, NalError
 from .tables import TO_THE_END, SampleTables, box_sizes, read_samples
 
 if TYPE_CHECKING:
@@ -312,7 +314,7 @@ _READERS = {"h264": AvcReader, "hevc": HevcReader}
 
 
 class _Looks:
-    """Reads the contents of packets, as far as the syntax of the codec is implemented: see ``nal.py``."""
+    """Reads the contents of packets, as far as the syntax of the codec is implemented: see ``avc.py`` and ``hevc.py``."""
 
     def __init__(self, stream: VideoStream) -> None:
         self._reader: AvcReader | HevcReader | None = None

@@ -1,30 +1,19 @@
-"""Partial parser of H.264 and HEVC that finds where decoding may begin and whether pictures are missing.
+"""NAL units of H.264 and HEVC packets, and the bits in them.
 
-Reads packets in which each NAL unit follows its length, as in MP4 and Matroska, or a start code, as in transport streams
-(ITU-T H.264 7.3, annex B and D.1.8, H.265 7.3 and 8.3, ISO/IEC 14496-15).
+Units follow their lengths, as in MP4 and Matroska (ISO/IEC 14496-15), or start codes, as in transport streams (ITU-T H.264 and
+H.265, annex B).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
-_AVC_SEQUENCE = 7
-"""Type of an H.264 sequence parameter set."""
-_HIGH_PROFILES = {100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135}
-_SLICE = 16
-"""Number of bytes of an H.264 slice that are read for its picture number, which ends within the first 77 bits."""
-
-
 HEAD = 24
-"""Number of bytes of a packet that the readers' ``pictures`` needs."""
-_LEADING_ZEROS = np.array([8 - each.bit_length() for each in range(256)], dtype=np.uint64)
+"""Number of bytes of a packet that the ``pictures`` of ``AvcReader`` and ``HevcReader`` needs."""
 
-
-_START = b"\0\0\1"
+START = b"\0\0\1"
 """What is before a unit that does not follow its length."""
 
 
@@ -57,7 +46,7 @@ class Bits:
         return (number + 1) // 2 if number % 2 else -(number // 2)
 
 
-def _clean(unit: bytes) -> bytes:
+def clean(unit: bytes) -> bytes:
     """Remove emulation prevention bytes."""
     return unit.replace(b"\0\0\3", b"\0\0")
 
@@ -65,7 +54,7 @@ def _clean(unit: bytes) -> bytes:
 def units(packet: memoryview, length_bytes: int) -> Iterator[tuple[int, bytes]]:
     """Yield the first byte and the further bytes of each NAL unit; ``length_bytes`` is 0 if units follow start codes."""
     if not length_bytes:
-        yield from ((unit[0], unit[1:]) for unit in _between_start_codes(bytes(packet)))
+        yield from ((unit[0], unit[1:]) for unit in between_start_codes(bytes(packet)))
         return
     at, end = 0, len(packet)
     while at + length_bytes < end:
@@ -77,11 +66,11 @@ def units(packet: memoryview, length_bytes: int) -> Iterator[tuple[int, bytes]]:
         yield packet[begin], bytes(packet[begin + 1 : at])
 
 
-def _between_start_codes(data: bytes) -> list[bytes]:
-    return [unit for each in data.split(_START)[1:] if (unit := each.rstrip(b"\0"))]
+def between_start_codes(data: bytes) -> list[bytes]:
+    return [unit for each in data.split(START)[1:] if (unit := each.rstrip(b"\0"))]
 
 
-def _counted_units(data: bytes, at: int, count: int) -> tuple[list[bytes], int]:
+def counted_units(data: bytes, at: int, count: int) -> tuple[list[bytes], int]:
     """Units of a decoder configuration record, each behind its length of two bytes, and the offset of what follows them."""
     found = list[bytes]()
     for _ in range(count):
@@ -91,509 +80,10 @@ def _counted_units(data: bytes, at: int, count: int) -> tuple[list[bytes], int]:
     return found, at
 
 
-def _first_units(heads: np.ndarray, length_bytes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def first_units(heads: np.ndarray, length_bytes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Length of the NAL unit at the start of each packet, and its first and second byte, int64 (packets,)."""
     wide = heads[:, : length_bytes + 2].astype(np.int64)
     length = np.zeros(len(heads), dtype=np.int64)
     for place in range(length_bytes):
         length = length << 8 | wide[:, place]
     return length, wide[:, length_bytes], wide[:, length_bytes + 1]
-
-
-class AvcPicture(NamedTuple):
-    """Properties of an H.264 picture, read from its first slice.
-
-    Attributes:
-        starts: whether decoding may begin at it: an IDR picture, or an exact recovery point without delay.
-        instant: whether it is an IDR picture.
-        number: ``frame_num``, which counts reference pictures.
-        needed: whether other pictures may be predicted from it.
-    """
-
-    starts: bool
-    instant: bool
-    number: int
-    needed: bool
-
-
-class AvcReader:
-    """Reads the pictures of H.264.
-
-    Args:
-        extradata: the decoder configuration record (``avcC``).
-
-    Raises:
-        NalError: the record is missing or unsupported.
-    """
-
-    def __init__(self, extradata: bytes) -> None:
-        if extradata.startswith((_START, b"\0" + _START)):
-            self._length_bytes = 0
-            self._sets = {unit for unit in _between_start_codes(extradata) if unit[0] & 31 == _AVC_SEQUENCE}
-        elif len(extradata) < 8 or extradata[0] != 1:
-            raise NalError("no avcC")
-        else:
-            self._length_bytes = (extradata[4] & 3) + 1
-            self._sets = set(_counted_units(extradata, 6, extradata[5] & 31)[0])
-        numbering = {_numbering(unit[1:]) for unit in self._sets}
-        if len(numbering) != 1:
-            raise NalError(f"{len(numbering)} different sequence parameter sets")
-        self._frame_num_bits, self._may_skip, self._has_fields = numbering.pop()
-
-    def picture(self, packet: memoryview, is_key: bool) -> AvcPicture:
-        """The picture of a packet; ``is_key``: whether the file marks it as key frame. Raises ``NalError`` if there is none."""
-        exact = False
-        for header, body in units(packet, self._length_bytes):
-            kind = header & 31
-            if kind == 6 and is_key:
-                exact = exact or _recovers_at_once(body)
-            elif kind == _AVC_SEQUENCE and bytes([header]) + body not in self._sets:
-                raise NalError("another sequence parameter set")
-            elif kind in (1, 5):
-                number = _frame_num(body, self._frame_num_bits)
-                return AvcPicture(kind == 5 or exact, kind == 5, number, header & 0x60 != 0)
-        raise NalError("no slice")
-
-    def pictures(self, heads: np.ndarray, sizes: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The pictures of many packets at once, as far as their first unit tells.
-
-        Args:
-            heads: the first ``HEAD`` bytes of each packet, uint8 (packets, HEAD).
-            sizes: size of each packet in bytes.
-            keys: whether the file marks them as key frames, bool (packets,).
-
-        Returns:
-            The attributes of ``AvcPicture``, int64 (packets, 4); and, int64 (packets,), 0 where they are valid, the size of the
-            first unit where ``picture`` would go on behind it, or -1 where ``picture`` is needed.
-        """
-        at = self._length_bytes
-        length, header, _ = _first_units(heads, at)
-        body = heads[:, at + 1 : at + 1 + _SLICE]
-        escaped = (body[:, :-2] == 0) & (body[:, 1:-1] == 0) & (body[:, 2:] == 3)
-        kind = header & 31
-        instant, is_slice = kind == 5, (kind == 1) | (kind == 5)
-        known = is_slice & ~escaped.any(axis=1) & (length > _SLICE) & (length <= sizes - at)
-        value = np.ascontiguousarray(body[:, :8]).view(">u8")[:, 0].astype(np.uint64)
-        for _ in range(3):  # as in ``_frame_num``; with at most 7 leading zeros each, all bits are in these 8 bytes
-            zeros = _LEADING_ZEROS[value >> np.uint64(56)]
-            known &= zeros < 8
-            value <<= 2 * zeros + np.uint64(1)
-        number = (value >> np.uint64(64 - self._frame_num_bits)).astype(np.int64)
-        pictures = np.stack([instant, instant, number, header & 0x60 != 0], axis=1).astype(np.int64)
-        ignored = ~is_slice & ~(keys & (kind == 6)) & (kind != _AVC_SEQUENCE) & (length > 0) & (length < sizes - at)
-        return pictures, np.select([known, ignored], [0, at + length], -1)
-
-    def gaps(self, pictures: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
-        """Pictures before which others are missing, by the numbers of reference pictures, and whether the numbers tell all.
-
-        Args:
-            pictures: attributes of ``AvcPicture`` of all pictures of a file, in file order, int64 (pictures, 4).
-
-        Returns:
-            Indices of the pictures whose number neither follows that of the last reference picture, nor repeats it, as the
-            second field of a frame does; those of the last reference pictures before them, which may set the number back to
-            0; and whether the others all follow, from an IDR picture at the start.
-        """
-        _, instant, number, needed = pictures.T
-        places = np.maximum.accumulate(np.where(needed, np.arange(len(number)), -1))
-        before = np.append(-1, places[:-1])
-        steps = (number - number[before]) % (1 << self._frame_num_bits)
-        known = (instant == 0) & (before >= 0)
-        gaps = (
-            np.flatnonzero(known & (steps != 1) & ~((steps == 0) & self._has_fields))
-            if not self._may_skip
-            else np.zeros(0, dtype=np.int64)
-        )
-        return gaps, before[gaps], bool(np.where(instant, number == 0, known & (steps == 1)).all())
-
-
-def _frame_num(slice_: bytes, count: int) -> int:
-    """Read ``frame_num``, of ``count`` bits, of a slice. Does not use ``Bits``, since it is called for many packets."""
-    clean = _clean(slice_[:_SLICE])
-    value, left = int.from_bytes(clean), 8 * len(clean)
-    for _ in range(3):  # Exp-Golomb numbers: first macroblock, slice type, picture parameter set
-        left -= 2 * (left - value.bit_length()) + 1
-        if left < count:
-            raise NalError("ended early")
-        value &= (1 << left) - 1
-    return value >> left - count
-
-
-def _numbering(sps: bytes) -> tuple[int, bool, bool]:
-    """Bits of ``frame_num``, whether its values may be skipped, and whether pictures may be fields, by an H.264 sequence
-    parameter set behind its header."""
-    bits = Bits(_clean(sps))
-    profile = bits.read(8)
-    bits.read(16)
-    bits.golomb()
-    if profile in _HIGH_PROFILES:
-        chroma = bits.golomb()
-        if chroma == 3:
-            bits.read(1)
-        bits.golomb()
-        bits.golomb()
-        bits.read(1)
-        if bits.read(1):
-            for number in range(12 if chroma == 3 else 8):
-                if bits.read(1):
-                    _skip_scaling_list(bits, 16 if number < 6 else 64)
-    count = bits.golomb() + 4
-    order = bits.golomb()
-    if order == 0:
-        bits.golomb()
-    elif order == 1:
-        bits.read(1)
-        for _ in range(2):
-            bits.golomb()
-        for _ in range(bits.golomb()):
-            bits.golomb()
-    bits.golomb()
-    may_skip = bits.read(1) == 1
-    bits.golomb()
-    bits.golomb()
-    return count, may_skip, bits.read(1) == 0
-
-
-def _skip_scaling_list(bits: Bits, size: int) -> None:
-    last = following = 8
-    for _ in range(size):
-        if following:
-            following = (last + bits.signed_golomb()) % 256
-        last = following or last
-
-
-def _recovers_at_once(sei: bytes) -> bool:
-    at = 0
-    while at + 2 < len(sei):
-        kind = size = 0
-        while sei[at] == 255 and at + 1 < len(sei):
-            kind, at = kind + 255, at + 1
-        kind, at = kind + sei[at], at + 1
-        while at + 1 < len(sei) and sei[at] == 255:
-            size, at = size + 255, at + 1
-        size, at = size + sei[at], at + 1
-        if kind == 6 and at < len(sei):
-            bits = Bits(_clean(sei[at : at + size]))
-            return bits.golomb() == 0 and bits.read(1) == 1
-        at += size
-    return False
-
-
-class HevcPicture(NamedTuple):
-    """Properties of an HEVC picture, read from the header of its first slice.
-
-    Attributes:
-        starts: whether decoding may begin at it: a random access point that the file marks as key frame.
-        layer: temporal layer, from 0.
-        spare: whether no other picture of its layer is predicted from it.
-        kind: type of its units.
-        order: lower bits of its number in order of display.
-        references: number of the set of pictures that it is predicted from, in ``HevcReader.references``.
-    """
-
-    starts: bool
-    layer: int
-    spare: bool
-    kind: int
-    order: int
-    references: int
-
-
-_ReferenceSet = dict[int, bool]
-"""Pictures by their number in order of display, relative to the picture: whether the picture itself is predicted from them."""
-
-
-class _HevcSequence(NamedTuple):
-    """Fields of a sequence parameter set: number of bits of a picture's order, sets of references, and whether colours are
-    coded apart."""
-
-    order_bits: int
-    sets: list[_ReferenceSet]
-    colours_apart: bool
-
-
-class _Slice(NamedTuple):
-    """Fields of a slice header: its picture's order, the first bit of it and their number, references, and where these end."""
-
-    order: int
-    order_at: int
-    order_bits: int
-    references: tuple[int, ...]
-    end: int
-
-
-_HEVC_SLICE = 100
-"""Number of bytes of an HEVC slice that are read for its references."""
-_HEVC_SEQUENCE, _HEVC_PICTURE = 33, 34
-"""Types of HEVC parameter sets."""
-
-
-class HevcReader:
-    """Reads the pictures of HEVC. References to long-term pictures are not read.
-
-    Args:
-        extradata: the decoder configuration record (``hvcC``), or parameter sets behind start codes.
-
-    Raises:
-        NalError: the parameter sets are missing or unsupported.
-
-    Attributes:
-        references: sets of pictures that a picture is predicted from, by their numbers in order of display relative to its own.
-    """
-
-    def __init__(self, extradata: bytes) -> None:
-        self.references: list[tuple[int, ...]] = [()]
-        self._order_bits = 0
-        self._parameters: dict[tuple[int, int], bytes] = {}
-        self._sequences: dict[int, _HevcSequence] = {}
-        self._pictures: dict[int, tuple[_HevcSequence, bool, int]] = {}
-        if extradata.startswith((_START, b"\0" + _START)):
-            self._length_bytes = 0
-            units_ = _between_start_codes(extradata)
-        elif len(extradata) < 23 or extradata[0] != 1:
-            raise NalError("no hvcC")
-        else:
-            self._length_bytes = (extradata[21] & 3) + 1
-            units_, at = list[bytes](), 23
-            for _ in range(extradata[22]):
-                found, at = _counted_units(extradata, at + 3, int.from_bytes(extradata[at + 1 : at + 3]))
-                units_ += found
-        for unit in sorted(units_, key=lambda unit: unit[:1]):  # sequences come first
-            self._take(unit)
-
-    def picture(self, packet: memoryview, is_key: bool) -> HevcPicture:
-        """The picture of a packet; ``is_key``: whether the file marks it as key frame. Raises ``NalError`` if there is none."""
-        for header, body in units(packet, self._length_bytes):
-            kind = header >> 1 & 63
-            if not body:
-                raise NalError("ended early")
-            if kind in (_HEVC_SEQUENCE, _HEVC_PICTURE):
-                self._take(bytes([header]) + body)
-            elif kind < 32:
-                second, of_another_view = body[0], header & 1 or body[0] >> 3
-                head = self._slice(kind, _clean(body[1:_HEVC_SLICE]))
-                return HevcPicture(
-                    is_key and 16 <= kind <= 21,
-                    (second & 7) - 1,
-                    kind < 16 and kind % 2 == 0 and not of_another_view,
-                    kind,
-                    head.order,
-                    self._number(head.references),
-                )
-        raise NalError("no slice")
-
-    def pictures(self, heads: np.ndarray, sizes: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """As of ``AvcReader``: the attributes of ``HevcPicture``, int64 (packets, 6)."""
-        at = self._length_bytes
-        length, header, second = _first_units(heads, at)
-        kind, body = header >> 1 & 63, np.ascontiguousarray(heads[:, at : at + 16])
-        known = (kind < 32) & (length > 2) & (length <= sizes - at)
-        known[[found.start() // 16 for found in re.finditer(b"\0\0\3", body.tobytes())]] = False
-        words = body.view(">u8").T.astype(np.uint64)
-        starts = keys & (kind >= 16) & (kind <= 21)
-        spare = (kind < 16) & (kind % 2 == 0) & (header & 1 == 0) & (second >> 3 == 0)
-        order, references = np.zeros((2, len(heads)), dtype=np.int64)
-        left = np.flatnonzero(known)
-        while len(left):  # the headers of many pictures differ in nothing but their order
-            try:
-                head = self._slice(int(kind[left[0]]), body[left[0], 2:].tobytes())
-            except NalError:
-                known[left[0]], left = False, left[1:]
-                continue
-            order_at, end = 16 + head.order_at, 16 + head.end
-            relevant = _ones(0, end) & ~_ones(order_at, order_at + head.order_bits)
-            same = np.ones(len(left), dtype=bool)
-            for column, mask in zip(words, divmod(relevant, 1 << 64), strict=True):
-                if mask:
-                    same &= (column[left] ^ column[left[0]]) & np.uint64(mask) == 0
-            alike, left = left[same], left[~same]
-            known[alike] = (end <= 8 * length[alike]) & (order_at + head.order_bits <= 64)
-            order[alike] = words[0, alike] >> np.uint64(max(0, 64 - order_at - head.order_bits))
-            order[alike] &= (1 << head.order_bits) - 1
-            references[alike] = self._number(head.references)
-        pictures = np.stack([starts, (second & 7) - 1, spare, kind, order, references], axis=1).astype(np.int64)
-        is_ignored = (kind >= 32) & (kind != _HEVC_SEQUENCE) & (kind != _HEVC_PICTURE)
-        ignored = is_ignored & (length > 1) & (length < sizes - at)
-        return pictures, np.select([known, ignored], [0, at + length], -1)
-
-    def gaps(self, pictures: np.ndarray) -> np.ndarray:
-        """Indices of pictures before which others are missing: they are predicted from pictures that are not in the file.
-
-        Leading pictures of the first picture or of a broken link are no gaps: decoders skip those that need earlier pictures.
-
-        Args:
-            pictures: attributes of ``HevcPicture`` of all pictures of a file, in file order, int64 (pictures, 6).
-        """
-        _, layer, _, kind, order, references = pictures.T
-        rows = np.arange(len(kind))
-        begins = ((kind >= 16) & (kind <= 20)) | (rows == 0)
-        numbers = (np.cumsum(begins) << 34) + self._in_order(begins, (layer == 0) & ~_is_odd_one_out(kind), order)
-        random_access = np.maximum.accumulate(np.where((kind >= 16) & (kind <= 21), rows, -1))
-        skipped = ((kind == 8) | (kind == 9)) & (random_access >= 0) & begins[random_access]
-        by_number = np.argsort(numbers, kind="stable")
-        sorted_ = numbers[by_number]
-        ranks = np.empty_like(rows)
-        ranks[by_number] = rows
-        most = max(map(len, self.references))
-        deltas = np.array([(*each, *[0] * (most - len(each))) for each in self.references], dtype=np.int64)[references]
-        deltas[skipped] = 0
-        wanted = numbers[:, None] + deltas
-        at = np.clip(ranks[:, None] + deltas, 0, len(rows) - 1)  # where no number is left out
-        missing = (sorted_[at] != wanted) | (by_number[at] > rows[:, None])
-        if missing.any():
-            at = np.minimum(np.searchsorted(sorted_, wanted), len(rows) - 1)
-            missing = (sorted_[at] != wanted) | (by_number[at] > rows[:, None])
-        twice = by_number[1:][np.diff(sorted_) == 0]
-        return np.unique(np.append(np.nonzero(missing)[0], twice))
-
-    def _in_order(self, begins: np.ndarray, anchors: np.ndarray, order: np.ndarray) -> np.ndarray:
-        """Numbers of pictures in order of display, from the first of their sequence, by their lower bits (H.265 8.3.1)."""
-        size, rows = 1 << self._order_bits, np.arange(len(order))
-
-        def steps(later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
-            return size // 2 - (size // 2 - (later - earlier) & size - 1)
-
-        anchors = anchors | begins
-        at = np.flatnonzero(anchors)
-        sums = np.zeros(len(order), dtype=np.int64)
-        sums[at[1:]] = np.cumsum(steps(order[at[1:]], order[at[:-1]]))
-        first = np.maximum.accumulate(np.where(begins, rows, 0))
-        sums = sums - sums[first] + order[first]
-        last = np.append(0, np.maximum.accumulate(np.where(anchors, rows, 0))[:-1])
-        return np.where(anchors, sums, sums[last] + steps(order, order[last]))
-
-    def _number(self, references: tuple[int, ...]) -> int:
-        if references not in self.references:
-            self.references.append(references)
-        return self.references.index(references)
-
-    def _take(self, unit: bytes) -> None:
-        """Take in a parameter set."""
-        kind = unit[0] >> 1 & 63
-        if kind not in (_HEVC_SEQUENCE, _HEVC_PICTURE) or unit[0] & 1 or unit[1] >> 3 or unit in self._parameters.values():
-            return
-        bits = Bits(_clean(unit[2:]))
-        number, found = _hevc_sequence(bits) if kind == _HEVC_SEQUENCE else (bits.golomb(), bits)
-        if (kind, number) in self._parameters:
-            raise NalError("another parameter set")
-        self._parameters[kind, number] = unit
-        if isinstance(found, _HevcSequence):
-            self._sequences[number] = found
-            if self._order_bits not in (0, found.order_bits):
-                raise NalError("different sequence parameter sets")
-            self._order_bits = found.order_bits
-        elif (sequence := self._sequences.get(bits.golomb())) is not None:
-            bits.read(1)
-            self._pictures[number] = (sequence, bits.read(1) == 1, bits.read(3))
-
-    def _slice(self, kind: int, data: bytes) -> _Slice:
-        """Read the first slice of a picture behind the unit's header."""
-        bits = Bits(data)
-        if not bits.read(1):
-            raise NalError("no first slice")
-        if kind >= 16:
-            bits.read(1)
-        number = bits.golomb()
-        if number not in self._pictures:
-            raise NalError("no parameter set")
-        sequence, has_output_flag, extra_bits = self._pictures[number]
-        bits.read(extra_bits)
-        bits.golomb()
-        bits.read(has_output_flag + 2 * sequence.colours_apart)
-        at = 8 * len(data) - bits.left
-        if kind in (19, 20):
-            return _Slice(0, at, 0, (), at)
-        order = bits.read(sequence.order_bits)
-        if not bits.read(1):
-            used = _reference_set(bits, sequence.sets, of_slice=True)
-        else:
-            number = bits.read((len(sequence.sets) - 1).bit_length()) if sequence.sets else -1
-            if not 0 <= number < len(sequence.sets):
-                raise NalError("no set of references")
-            used = sequence.sets[number]
-        references = tuple(delta for delta, is_used in used.items() if is_used) if kind < 16 else ()
-        return _Slice(order, at, sequence.order_bits, references, 8 * len(data) - bits.left)
-
-
-def _ones(begin: int, end: int) -> int:
-    """128 bits of which only those from ``begin`` to ``end`` are 1."""
-    return (1 << end - begin) - 1 << 128 - end
-
-
-def _is_odd_one_out(kind: np.ndarray) -> np.ndarray:
-    """Whether pictures of this type are left out where the higher bits of the order are counted: leading or not referenced."""
-    return ((kind >= 6) & (kind <= 9)) | ((kind < 16) & (kind % 2 == 0))
-
-
-def _hevc_sequence(bits: Bits) -> tuple[int, _HevcSequence]:
-    """The number of a sequence parameter set, and its fields."""
-    bits.read(4)
-    layers = bits.read(3)
-    bits.read(1 + 96)
-    present = [(bits.read(1), bits.read(1)) for _ in range(layers)]
-    bits.read(2 * (8 - layers) if layers else 0)
-    for profile, level in present:
-        bits.read(88 * profile + 8 * level)
-    number = bits.golomb()
-    colours_apart = bits.golomb() == 3 and bits.read(1) == 1
-    bits.golomb()
-    bits.golomb()
-    if bits.read(1):
-        for _ in range(4):
-            bits.golomb()
-    bits.golomb()
-    bits.golomb()
-    order_bits = bits.golomb() + 4
-    for _ in range(3 * (layers + 1 if bits.read(1) else 1) + 6):
-        bits.golomb()
-    if bits.read(1) and bits.read(1):
-        _skip_hevc_scaling_lists(bits)
-    bits.read(2)
-    if bits.read(1):
-        bits.read(8)
-        bits.golomb()
-        bits.golomb()
-        bits.read(1)
-    sets = list[_ReferenceSet]()
-    for _ in range(_at_most(64, bits.golomb())):
-        sets.append(_reference_set(bits, sets))
-    return number, _HevcSequence(_at_most(16, order_bits), sets, colours_apart)
-
-
-def _at_most(limit: int, number: int) -> int:
-    if number > limit:
-        raise NalError(f"{number} above {limit}")
-    return number
-
-
-def _skip_hevc_scaling_lists(bits: Bits) -> None:
-    for size in range(4):
-        for _ in range(2 if size == 3 else 6):
-            if not bits.read(1):
-                bits.golomb()
-                continue
-            for _ in range(min(64, 16 << 2 * size) + (size > 1)):
-                bits.golomb()
-
-
-def _reference_set(bits: Bits, before: list[_ReferenceSet], *, of_slice: bool = False) -> _ReferenceSet:
-    """Read a set of short-term reference pictures (H.265 7.3.7), the nearest ones first; ``before``: sets of the sequence."""
-    found: _ReferenceSet = {}
-    if before and bits.read(1):
-        back = bits.golomb() + 1 if of_slice else 1
-        if back > len(before):
-            raise NalError("no set of references")
-        sign = bits.read(1)
-        step = (1 - 2 * sign) * (bits.golomb() + 1)
-        for delta in [*before[-back], 0]:
-            used = bits.read(1)
-            if (used or bits.read(1)) and delta + step:
-                found[delta + step] = used == 1
-        return dict(sorted(found.items(), key=lambda each: (each[0] > 0, abs(each[0]))))
-    counts = [_at_most(16, bits.golomb()) for _ in range(2)]
-    for sign, count in zip((-1, 1), counts, strict=True):
-        delta = 0
-        for _ in range(count):
-            delta += sign * (bits.golomb() + 1)
-            found[delta] = bits.read(1) == 1
-    return found

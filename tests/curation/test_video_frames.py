@@ -18,7 +18,7 @@ from benchwright.curation.flow import source, step
 from benchwright.curation.keys import where
 from benchwright.curation.rows import Reject
 from benchwright.curation.run import run
-from benchwright.curation.video import av1, child, decoders, nal, tables, work
+from benchwright.curation.video import av1, avc, child, decoders, hevc, nal, tables, work
 from benchwright.curation.video import index as index_module
 from benchwright.curation.video.frame_plans import FramePlan
 from benchwright.curation.video.frames import (
@@ -176,7 +176,7 @@ def test_tables_of_mp4_give_the_index_that_its_packets_give(good, tmp_path, monk
     for path in paths:
         demuxed.clear()
         with monkeypatch.context() as patched:  # all at once
-            patched.setattr(nal.HevcReader, "picture", None)
+            patched.setattr(hevc.HevcReader, "picture", None)
             quick = vars(read_index(str(path), budget=CpuBudget(LIMITS)))
         assert bool(demuxed) == (path.name in ("fragmented.mp4", "mpeg4.mp4")), path.name
         with monkeypatch.context() as patched:
@@ -527,11 +527,11 @@ def test_the_number_of_a_picture_stands_behind_three_exp_golomb_numbers(seed):
     digits = "".join("0" * (len(each) - 1) + each for each in before) + format(number, f"0{count}b")
     data = int(digits.ljust(-(-len(digits) // 8) * 8, "0"), 2).to_bytes(-(-len(digits) // 8))
     sent = re.sub(rb"\0\0(?=[\0-\3])", b"\0\0\3", data)
-    assert nal._frame_num(sent + b"\xff" * 9, count) == number
+    assert avc._frame_num(sent + b"\xff" * 9, count) == number
     for cut in (b"", b"\0", sent[: len(digits) // 8 - 2]):
         with pytest.raises(nal.NalError, match="ended early"):
-            nal._frame_num(cut, count)
-    reader = object.__new__(nal.AvcReader)
+            avc._frame_num(cut, count)
+    reader = object.__new__(avc.AvcReader)
     reader._length_bytes, reader._frame_num_bits = 4, count
     unit = bytes([draw.choice([0x65, 0x41, 0x01, 0x06])]) + sent + b"\xff" * 20
     packet = len(unit).to_bytes(4) + unit

@@ -11,7 +11,7 @@ import av
 import numpy as np
 import pytest
 from benchwright.curation.rows import Reject
-from benchwright.curation.video import decoders, nal
+from benchwright.curation.video import avc, decoders, hevc, nal
 from benchwright.curation.video.index import read_index
 from benchwright.curation.video.limits import CpuBudget, VideoLimits
 from benchwright.curation.video.work import counted
@@ -223,8 +223,8 @@ def test_damage_that_the_decoder_conceals_is_told(intact, name, tmp_path):
     assert told > 20
 
 
-def avc(*pictures: str) -> np.ndarray:
-    """Pictures as ``nal.AvcPicture``, given as I, P (others need it) or B (none do), and the number."""
+def avc_pictures(*pictures: str) -> np.ndarray:
+    """Pictures as ``avc.AvcPicture``, given as I, P (others need it) or B (none do), and the number."""
     return np.array([(each[0] == "I", each[0] == "I", int(each[1:]), each[0] != "B") for each in pictures], dtype=np.int64)
 
 
@@ -242,15 +242,15 @@ def avc(*pictures: str) -> np.ndarray:
 )
 def test_numbers_of_h264_that_leave_some_out_are_gaps(pictures, gaps, complete):
     sps = code((66, 8), (0, 16), 0, 0, 2, 1, (0, 1), 5, 3, (0, 1))
-    found, _, told = avc_reader(sps).gaps(avc(*pictures.split()))
+    found, _, told = avc_reader(sps).gaps(avc_pictures(*pictures.split()))
     assert (found.tolist(), told) == (gaps, complete)
-    allowed, _, _ = avc_reader(code((66, 8), (0, 16), 0, 0, 2, 1, (1, 1), 5, 3, (0, 1))).gaps(avc(*pictures.split()))
+    allowed, _, _ = avc_reader(code((66, 8), (0, 16), 0, 0, 2, 1, (1, 1), 5, 3, (0, 1))).gaps(avc_pictures(*pictures.split()))
     assert allowed.tolist() == []
 
 
 def test_of_h264_without_fields_a_number_that_comes_again_is_a_gap():
     reader = avc_reader(code((66, 8), (0, 16), 0, 0, 2, 1, (0, 1), 5, 3, (1, 1)))
-    assert reader.gaps(avc("I0", "P1", "B2", "P2", "P2", "P3"))[0].tolist() == [4]
+    assert reader.gaps(avc_pictures("I0", "P1", "B2", "P2", "P2", "P3"))[0].tolist() == [4]
 
 
 def test_numbers_of_h264_may_be_set_back_without_an_idr_picture(intact, tmp_path):
@@ -281,10 +281,10 @@ def test_numbers_of_h264_may_be_set_back_without_an_idr_picture(intact, tmp_path
     assert check(path, truth) == "missing_pictures"
 
 
-def avc_reader(sps: bytes, *more: bytes) -> nal.AvcReader:
+def avc_reader(sps: bytes, *more: bytes) -> avc.AvcReader:
     units = [b"g" + each for each in (sps, *more)]
     sets = b"".join(len(each).to_bytes(2) + each for each in units)
-    return nal.AvcReader(bytes([1, 66, 0, 30, 255, 0xE0 | len(units)]) + sets)
+    return avc.AvcReader(bytes([1, 66, 0, 30, 255, 0xE0 | len(units)]) + sets)
 
 
 def code(*fields: int | tuple[int, int]) -> bytes:
@@ -308,8 +308,8 @@ def golomb(number: int) -> str:
 def test_of_h264_every_sequence_parameter_set_is_read():
     lists = [(1, 1), *[0] * 16, (1, 1), 16, *[(0, 1)] * 6]  # 16 equal factors; a list that ends at once; six left out
     high = code((100, 8), (0, 16), 0, 1, 0, 0, (0, 1), (1, 1), *lists, 3, 1, (0, 1), 0, 0, 2, 5, 6, 4, (1, 1), 5, 3, (1, 1))
-    assert nal._numbering(high) == (7, True, False)
-    assert nal._numbering(code((244, 8), (0, 16), 0, 3, (0, 1), 0, 0, (0, 1), (0, 1), 1, 0, 2, 3, (0, 1), 5, 3, (0, 1))) == (
+    assert avc._numbering(high) == (7, True, False)
+    assert avc._numbering(code((244, 8), (0, 16), 0, 3, (0, 1), 0, 0, (0, 1), (0, 1), 1, 0, 2, 3, (0, 1), 5, 3, (0, 1))) == (
         5,
         False,
         True,
@@ -325,7 +325,7 @@ def test_of_h264_every_sequence_parameter_set_is_read():
         )
     for extradata in (b"", b"\1B\0", b"\2" * 9):
         with pytest.raises(nal.NalError, match="no avcC"):
-            nal.AvcReader(extradata)
+            avc.AvcReader(extradata)
 
 
 # Two temporal layers, lists of scaling factors, PCM; order of 4 bits; sets -1 and +2, and one predicted from it: -2 and -1.
@@ -361,14 +361,14 @@ PREDICTED = [(0, 1), (1, 1), 1, (0, 1), 3, (0, 1), (1, 1), (1, 1), (1, 1)]  # fr
 
 
 def test_of_hevc_every_way_to_tell_references_is_read():
-    reader = nal.HevcReader(HEVC)
+    reader = hevc.HevcReader(HEVC)
     for told, references in ((FIRST_SET, (-1, 2)), (SECOND_SET, (-1, -2)), (EXPLICIT, (-3,)), (PREDICTED, (4, 6))):
         found = reader.picture(memoryview(hevc_slice(1, 9, *told)), False)
         assert (found.order, reader.references[found.references]) == (9, references)
     assert reader.picture(memoryview(hevc_slice(19, 0)), True)[:1] == (True,)
     assert reader.references[reader.picture(memoryview(hevc_slice(21, 3, *FIRST_SET)), True).references] == ()
     behind_start_codes = b"".join(b"\0\0\0\1" + unit for unit in (b"\x42\1" + HEVC_SPS, b"\x44\1" + HEVC_PPS))
-    other = nal.HevcReader(behind_start_codes)
+    other = hevc.HevcReader(behind_start_codes)
     packet = b"\0\0\0\1" + hevc_slice(1, 9, *SECOND_SET)[4:]
     assert other.references[other.picture(memoryview(packet), False).references] == (-1, -2)
 
@@ -385,17 +385,17 @@ def test_of_hevc_what_is_not_read_is_said():
         (hevc_slice(1, 0, (0, 1), (1, 1), 2), "no set of references"),
     ):
         with pytest.raises(nal.NalError, match=told):
-            nal.HevcReader(HEVC).picture(memoryview(packet), False)
+            hevc.HevcReader(HEVC).picture(memoryview(packet), False)
     with pytest.raises(nal.NalError, match="no parameter set"):
-        nal.HevcReader(hvcc((33, HEVC_SPS))).picture(memoryview(hevc_slice(1, 0, *FIRST_SET)), False)
+        hevc.HevcReader(hvcc((33, HEVC_SPS))).picture(memoryview(hevc_slice(1, 0, *FIRST_SET)), False)
     for extradata in (b"", b"\1" * 9):
         with pytest.raises(nal.NalError, match="no hvcC"):
-            nal.HevcReader(extradata)
+            hevc.HevcReader(extradata)
 
 
 def hevc_gaps(*pictures: tuple[int, int, tuple[int, ...]]) -> list[int]:
     """Gaps among pictures of (type, order, references)."""
-    reader = nal.HevcReader(HEVC)
+    reader = hevc.HevcReader(HEVC)
     rows = [(kind >= 16, 0, 0, kind, order % 16, reader._number(references)) for kind, order, references in pictures]
     return reader.gaps(np.array(rows, dtype=np.int64)).tolist()
 
@@ -423,7 +423,7 @@ def test_hevc_headers_read_at_once_are_those_read_one_by_one():
         packets = [hevc_slice(draws.choice([0, 1, 8, 19, 21]), draws.randrange(16), *draws.choice(told)) for _ in range(20)]
         packets.append(b"\0\0\0\2\x46\1" + packets[0])
         packets.append(packets[0][:3] + bytes([5]) + packets[0][4:9])
-        one, all_ = nal.HevcReader(HEVC), nal.HevcReader(HEVC)
+        one, all_ = hevc.HevcReader(HEVC), hevc.HevcReader(HEVC)
         heads = np.frombuffer(b"".join(each[: nal.HEAD].ljust(nal.HEAD) for each in packets), np.uint8).reshape(-1, nal.HEAD)
         found, skips = all_.pictures(heads, np.array(list(map(len, packets))), np.ones(len(packets), dtype=bool))
         for packet, row, skip in zip(packets, found.tolist(), skips.tolist(), strict=True):
