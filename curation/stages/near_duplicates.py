@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from ..rows import REJECTS, Sifted, with_column
 from . import near_pairs
 from .external_sort import numbers_dtype
-from .near_pairs import Pairs, Stacked, VectorSearch, numbered_hash_pairs, vector_pairs
+from .near_pairs import Pairs, Stacked, VectorSearch, distinct_vectors, numbered_hash_pairs, vector_pairs
 from .picture_hash import DIGITS
 from .ranks import Codes
 from .reorder import inverse
@@ -176,7 +176,7 @@ def near_duplicates_by_vector(
     for count, pieces in _compared(rows, rule.within, functools.partial(_numbers, rows, rule.within)):
         if count < 2:
             continue
-        mine = np.concatenate([numbers for (numbers,) in pieces])
+        mine = distinct_vectors(vectors, np.concatenate([numbers for (numbers,) in pieces]), links.add)
         for pair in vector_pairs(vectors, mine, _Keys(rows, mine), min_cosine, search, device=device):
             links.add(pair)
     yield from _sifted(rows, links, rule)
