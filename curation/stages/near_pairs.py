@@ -55,8 +55,11 @@ _DRAWN_KEYS = 1 << 18
 _CELL_ROWS = 256
 """Number of rows per cell, on average: fewer rows cost more centres, more rows more comparisons."""
 
-_NEAREST_GROUPS = 8
-"""Number of groups of cells among whose cells the nearest ones of a row are searched for."""
+_GROUPS = 4
+"""Number of groups of cells, as a multiple of the square root of the number of cells."""
+
+_NEAREST_GROUPS, _FIRST_GROUPS = 32, 8
+"""Number of groups among whose cells the nearest ones of a row are searched for, and of those that are searched first."""
 
 _SAMPLED, _MOST_SAMPLED = 64, 1 << 16
 """Number of rows per cell from which cells are computed, and the maximum for the cells of a group."""
@@ -511,8 +514,8 @@ class _Cells:
     """Cells of two levels, by their centres: vectors of whole numbers, whose products are exact in float32 in any order.
 
     Attributes:
-        coarse: centres of the groups of cells, (g, d).
-        fine: for each group the centres of its cells.
+        coarse: centres of the groups of cells, (g, d) float32.
+        fine: for each group the centres of its cells, int16.
         first: number of the first cell of each group, and the number of cells, (g + 1,).
         probes: number of cells searched for each row.
     """
@@ -525,14 +528,24 @@ class _Cells:
     def nearest(self, vectors: np.ndarray) -> np.ndarray:
         """The nearest cells (n, probes) of unit vectors, nearest first, among those of the nearest groups; -1 for none."""
         whole = _whole(vectors)
-        groups = _highest(_numbered(whole @ self.coarse.T, 0), _NEAREST_GROUPS) & _NUMBERS
-        found = np.full((*groups.shape, self.probes), _NONE)
-        for group in np.unique(groups).tolist():
-            rows, place = np.nonzero(groups == group)
-            products = _highest(_numbered(whole[rows] @ self.fine[group].T, int(self.first[group])), self.probes)
-            found[rows, place, : products.shape[1]] = products
-        best = np.sort(_highest(found.reshape(len(found), groups.shape[1] * self.probes), self.probes), axis=1)[:, ::-1]
+        groups = _sorted(_numbered(whole @ self.coarse.T, 0), _NEAREST_GROUPS) & _NUMBERS
+        best = np.full((len(whole), self.probes), _NONE)
+        for some in (groups[:, :_FIRST_GROUPS], groups[:, _FIRST_GROUPS:]):
+            best = self._best(whole, some, best)
+        best = _sorted(best, self.probes)
         return np.where(best == _NONE, -1, best & _NUMBERS).astype(np.int32)
+
+    def _best(self, whole: np.ndarray, groups: np.ndarray, best: np.ndarray) -> np.ndarray:
+        """The highest of ``best`` (n, probes) and of the numbered products of whole vectors with the cells of groups (n, g)."""
+        least = (best.min(axis=1) // (_NUMBERS + 1)).astype(np.float32)
+        found = np.full((*groups.shape, self.probes), _NONE)
+        for group, places in _by_cell(groups.ravel(), np.arange(groups.size)):
+            rows, place = np.divmod(places, groups.shape[1])
+            products = whole[rows] @ self.fine[group].T.astype(np.float32)
+            high = np.flatnonzero(products.max(axis=1) >= least[rows])
+            numbered = _highest(_numbered(products[high], int(self.first[group])), self.probes)
+            found[rows[high], place[high], : numbered.shape[1]] = numbered
+        return _highest(np.concatenate([best, found.reshape(len(best), groups.shape[1] * self.probes)], axis=1), self.probes)
 
 
 def _whole(vectors: np.ndarray) -> np.ndarray:
@@ -551,6 +564,11 @@ def _highest(numbered: np.ndarray, count: int) -> np.ndarray:
     return np.partition(numbered, -count, axis=1)[:, -count:] if numbered.shape[1] > count else numbered
 
 
+def _sorted(numbered: np.ndarray, count: int) -> np.ndarray:
+    """The highest numbers of each row, highest first."""
+    return np.sort(_highest(numbered, count), axis=1)[:, ::-1]
+
+
 def _cells(vectors: Stacked, rows: np.ndarray, keys: Iterable[str], search: VectorSearch) -> _Cells:
     """Cells of about ``_CELL_ROWS`` rows, computed from a sample drawn by key: groups, then the cells of each group.
 
@@ -558,7 +576,7 @@ def _cells(vectors: Stacked, rows: np.ndarray, keys: Iterable[str], search: Vect
     one group is in memory.
     """
     count = min(search.cells or -(-len(rows) // _CELL_ROWS), max(len(rows) // 39, 1))
-    groups = round(math.sqrt(count))
+    groups = min(round(_GROUPS * math.sqrt(count)), count)
     sample, at = SpillableArray(rows.dtype), 0
     for draws in _draws(search.seed, "near_duplicates", keys):
         sample.append(rows[at : at + len(draws)][draws < _SAMPLED * count / len(rows)])
@@ -572,7 +590,7 @@ def _cells(vectors: Stacked, rows: np.ndarray, keys: Iterable[str], search: Vect
     fine = list[np.ndarray]()
     for group, share in enumerate(shares.tolist()):
         some = _sample_of(vectors, drawn.take(group)[0], _MOST_SAMPLED)
-        fine.append(_centres(some, share) if len(some) else coarse[group, None])
+        fine.append((_centres(some, share) if len(some) else coarse[group, None]).astype(np.int16))
     return _Cells(coarse, fine, np.cumsum([0, *map(len, fine)]), search.probes)
 
 
@@ -665,7 +683,7 @@ def _by_cell(cells: np.ndarray, values: np.ndarray) -> Iterator[tuple[int, np.nd
     """Each cell with its values."""
     order = np.argsort(cells, kind="stable")
     there, first = np.unique(cells[order], return_index=True)
-    return zip(there.tolist(), np.split(values[order], first[1:]), strict=True)
+    return zip(there.tolist(), np.split(values[order], first)[1:], strict=True)
 
 
 def _products(others: np.ndarray, block: np.ndarray, floor: float) -> tuple[np.ndarray, np.ndarray]:
