@@ -482,7 +482,7 @@ def _placed(vectors: np.ndarray) -> np.ndarray:
 
 
 def _blocks_of(
-    take: Callable[[np.ndarray], np.ndarray], rows: np.ndarray, size: int = _BLOCK_ROWS
+    take: Callable[[np.ndarray], np.ndarray], rows: np.ndarray, size: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Rows, and their vectors, in blocks, each read while the one before it is in use."""
     starts = range(0, len(rows), size)
@@ -496,7 +496,7 @@ def _all_pairs(vectors: Stacked, rows: np.ndarray, floor: float, min_cosine: flo
     index = faiss.IndexFlatIP(vectors.width)
     on_gpu = _on_gpu(index, device)
     at = 0
-    for mine, block in _blocks_of(vectors.roughly, rows):
+    for mine, block in _blocks_of(vectors.roughly, rows, _BLOCK_ROWS):
         for each in (index, on_gpu):
             if each is not None:
                 each.add(block)
@@ -584,7 +584,7 @@ def _cells(vectors: Stacked, rows: np.ndarray, keys: Iterable[str], search: Vect
     coarse = _centres(_sample_of(vectors, sample, min(_SAMPLED * groups, _MOST_SAMPLED)), groups)
     drawn = SpilledNumbers(groups, [rows.dtype])
     for _, some in sample.blocks():
-        for mine, block in _blocks_of(vectors.take, some):
+        for mine, block in _blocks_of(vectors.take, some, _BLOCK_ROWS):
             drawn.add(np.argmax(_whole(block) @ coarse.T, axis=1), [mine])
     shares = 1 + (count - groups) * drawn.counts // len(sample)
     fine = list[np.ndarray]()
@@ -656,7 +656,7 @@ def _held_pairs(
     gpu: Knn | None,
 ) -> Iterator[Pairs]:
     """Pairs of the rows ``held``, sorted by their cells, with the rows that ask for these cells."""
-    there = np.concatenate([block for _, block in _blocks_of(vectors.roughly, held)])
+    there = np.concatenate([block for _, block in _blocks_of(vectors.roughly, held, _BLOCK_ROWS)])
     bounds = np.searchsorted(cell, np.arange(cell[0], cell[-1] + 2))
     for mine, block, place, asked in ahead(_asking(vectors, asking, cell[0], cell[-1])):
         for number, places in _by_cell(asked, place):
@@ -791,7 +791,7 @@ def _tell_recall(
     asked = _placed(vectors.take(drawn))
     probed = cells.nearest(asked)
     there = found = 0
-    for mine, block in _blocks_of(vectors.roughly, rows):
+    for mine, block in _blocks_of(vectors.roughly, rows, _BLOCK_ROWS):
         left, right = _above(asked @ block.T, floor)
         for pairs in _decided(vectors, drawn[left], mine[right], min_cosine):
             left, right = pairs.left[pairs.left != pairs.right], pairs.right[pairs.left != pairs.right]
