@@ -151,9 +151,9 @@ def near_duplicates_by_vector(
         device: ``cuda`` for faiss on a GPU; mark it with ``how``.
 
     Yields:
-        As ``near_duplicates_by_hash``. Additional memory: 4 bytes per row that is compared with one another; if the search is
-        flat 4 per value of a vector; if it is ivf the sample from which cells are computed, 64 vectors of float32 per cell.
-        Vectors of other rows stay in the files of their parts. On a GPU ivf holds 2 bytes per value in memory, too.
+        As ``near_duplicates_by_hash``. Additional memory: 5 bytes per row that is compared with others; if the search is flat
+        4 per value of a vector; if it is ivf the centres of cells, 2 per value of a vector for 256 rows. Vectors stay in the
+        files of their parts. Of rows of equal vectors only one is compared with others.
 
     Raises:
         ValueError: an invalid setting or column.

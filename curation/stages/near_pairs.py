@@ -6,9 +6,12 @@ are equal in them are compared. No pair is missed. More hashes than fit in memor
 temporary file, for each of the r + 1 blocks that may be the first in which a pair is equal; the tables of the other blocks
 are then made for one piece after another, and fit the cache.
 
-Vectors: all are compared, by faiss, or (IVF) those of the nearest cells, which faiss computes: one cell after another, so that
-vectors stay in the files of their parts. Products are float32; float64 sums in one fixed order decide, so that the result does
-not depend on the processor.
+Vectors: all are compared, by faiss, or (IVF) those of the nearest cells. Cells hold about ``_CELL_ROWS`` rows each, so that
+the time per row hardly grows. They have two levels: k-means of a sample makes groups, then that of each group's sample its
+cells. A row is compared with the centres of the groups, and with those of the cells of its nearest groups. One group after
+another is compared, so that vectors stay in the files of their parts. Centres are vectors of whole numbers, of which all sums
+are exact: cells depend neither on the processor nor on the number of threads. Of the products of two rows, which are float32,
+float64 sums in one fixed order decide.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ import numpy as np
 from blake3 import blake3
 
 from ..rng import uniform
-from .nominate import Knn, faiss_uses_gpu, gpu_knn
+from .nominate import TF32, Knn, faiss_uses_gpu, gpu_knn
 from .spill import SpillableArray, SpilledNumbers, ahead
 from .topk import RESCORE_ROWS, UNIT_ROUNDOFF, summed_products
 
@@ -94,11 +97,11 @@ class VectorSearch:
     """How to search for pairs of near vectors.
 
     Attributes:
-        kind: ``flat`` compares all pairs of rows. ``ivf`` is APPROXIMATE: a row is compared with the rows of its ``probes``
-            nearest cells; some pairs are missed, and a log message gives the measured recall. ``auto`` is ``flat`` up to
-            ``flat_rows`` rows, otherwise ``ivf``.
+        kind: ``flat`` compares all pairs of rows. ``ivf`` is APPROXIMATE: two rows are compared if one is in one of the
+            ``probes`` cells nearest to the other; some pairs are missed, and a log message gives the measured recall.
+            ``auto`` is ``flat`` up to ``flat_rows`` rows, otherwise ``ivf``.
         flat_rows: see ``kind``.
-        cells: number of cells of ``ivf``; None: 4 times the square root of the number of rows.
+        cells: maximum number of cells of ``ivf``; None: one for 256 rows. Fewer cells: more comparisons, fewer pairs missed.
         probes: number of cells searched for each row.
         seed: seed of the sample of rows from which the cells are computed.
     """
@@ -470,8 +473,8 @@ def vector_pairs(
     if search.kind == "flat" or (search.kind == "auto" and len(rows) <= search.flat_rows):
         yield from _all_pairs(vectors, rows, floor, min_cosine, device)
         return
-    cells = _cells(vectors, rows, keys, search)
-    yield from _cell_pairs(vectors, rows, cells, floor, min_cosine, _gpu_search(device))
+    cells, gpu = _cells(vectors, rows, keys, search), _gpu_search(device)
+    yield from _cell_pairs(vectors, rows, cells, floor - (3 * TF32 if gpu else 0), min_cosine, gpu)
     _tell_recall(vectors, rows, keys, cells, floor, min_cosine, search.seed)
 
 
@@ -495,6 +498,7 @@ def _all_pairs(vectors: Stacked, rows: np.ndarray, floor: float, min_cosine: flo
 
     index = faiss.IndexFlatIP(vectors.width)
     on_gpu = _on_gpu(index, device)
+    floor -= 3 * TF32 if on_gpu else 0
     at = 0
     for mine, block in _blocks_of(vectors.roughly, rows, _BLOCK_ROWS):
         for each in (index, on_gpu):
@@ -572,8 +576,8 @@ def _sorted(numbered: np.ndarray, count: int) -> np.ndarray:
 def _cells(vectors: Stacked, rows: np.ndarray, keys: Iterable[str], search: VectorSearch) -> _Cells:
     """Cells of about ``_CELL_ROWS`` rows, computed from a sample drawn by key: groups, then the cells of each group.
 
-    About the square root of the number of cells are groups, so that no row is compared with all cells, and only the sample of
-    one group is in memory.
+    There are ``_GROUPS`` times the square root of the number of cells groups, so that no row is compared with all cells, and
+    only the sample of one group is in memory.
     """
     count = min(search.cells or -(-len(rows) // _CELL_ROWS), max(len(rows) // 39, 1))
     groups = min(round(_GROUPS * math.sqrt(count)), count)
@@ -662,9 +666,11 @@ def _held_pairs(
         for number, places in _by_cell(asked, place):
             others = slice(*bounds[number - cell[0] : number - cell[0] + 2])
             nearest = gpu and functools.partial(_nearest, gpu, there[others])
-            left, right = _nominated(functools.partial(_products, there[others]), nearest, block[places], floor)
-            left, right = mine[places[left]], held[others][right]
-            yield from _decided(vectors, left[left != right], right[left != right], min_cosine)
+            step = max(_PAIRS // max(len(there[others]), 1), 1)
+            for some in (places[start : start + step] for start in range(0, len(places), step)):
+                left, right = _nominated(functools.partial(_products, there[others]), nearest, block[some], floor)
+                left, right = mine[some[left]], held[others][right]
+                yield from _decided(vectors, left[left != right], right[left != right], min_cosine)
 
 
 def _asking(
