@@ -2,6 +2,7 @@
 
     python benchmarks/bench_scale.py metadata [--millions 1 10 100] [--scratch FOLDER]
     python benchmarks/bench_scale.py retrieval|first|near|near_all|split|shards|choice [--millions 1 10 100]
+    python benchmarks/bench_scale.py near_vectors [--millions 1 10] [--scratch FOLDER]
     python benchmarks/bench_scale.py --quick            # first, split and shards of a million
 
 ``metadata``: files of a million lines of YFCC100M's form (0.53 GB each) to buckets of equal count, by the engine, with rejects,
@@ -14,6 +15,9 @@ they are read; what they give is counted and let go.
 ``retrieval``: the best 600 of each of 11 buckets for 20 prompts, and a background, from vectors of 512 float16 numbers. Vectors
 are drawn block by block: one drawn block, rolled by another number of places each time, since drawing would take longer than
 what is measured. Each size is a process of its own; memory is its peak.
+
+``near_vectors``: near-duplicates by vector, among all rows. The vectors lie in files as those of a stage do, 1 GB a million,
+written before by another process; one row in fifty is a near-duplicate of the one 65,536 rows before it.
 """
 
 from __future__ import annotations
@@ -406,6 +410,7 @@ def measure(job: str, sizes: Sequence[int], scratch: Path, record: Path | None) 
                 )
         more = "".join(f"; {name} {value:,.1f} s" for name, value in found.get("stages", {}).items())
         more += f"; {found['written_gb']:.1f} GB written" if "written_gb" in found else ""
+        more += f"; recall of planted pairs {found['recall']:.4f}" if "recall" in found else ""
         print(
             f"{job}: {millions:4} million rows: {found['seconds']:8.1f} s ({rate:.2f} million a second), "
             f"{found['cpu']:.0f} s of CPU, "
