@@ -151,7 +151,7 @@ def near_duplicates_by_vector(
         device: ``cuda`` for faiss on a GPU; mark it with ``how``.
 
     Yields:
-        As ``near_duplicates_by_hash``. Additional memory: 5 bytes per row that is compared with others; if the search is flat
+        As ``near_duplicates_by_hash``. Additional memory: 9 bytes per row that is compared with others; if the search is flat
         4 per value of a vector; if it is ivf the centres of cells, 2 per value of a vector for 256 rows. Vectors stay in the
         files of their parts. Of rows of equal vectors only one is compared with others.
 
