@@ -2,6 +2,7 @@
 
     python benchmarks/bench_scale.py metadata [--millions 1 10 100] [--scratch FOLDER]
     python benchmarks/bench_scale.py retrieval|first|near|near_all|split|shards|choice [--millions 1 10 100]
+    python benchmarks/bench_scale.py near_vectors [--millions 1 10] [--scratch FOLDER]
     python benchmarks/bench_scale.py --quick            # first, split and shards of a million
 
 ``metadata``: files of a million lines of YFCC100M's form (0.53 GB each) to buckets of equal count, by the engine, with rejects,
@@ -14,6 +15,9 @@ they are read; what they give is counted and let go.
 ``retrieval``: the best 600 of each of 11 buckets for 20 prompts, and a background, from vectors of 512 float16 numbers. Vectors
 are drawn block by block: one drawn block, rolled by another number of places each time, since drawing would take longer than
 what is measured. Each size is a process of its own; memory is its peak.
+
+``near_vectors``: near-duplicates by vector, among all rows. The vectors lie in files as those of a stage do, 1 GB a million,
+written before by another process; one row in fifty is a near-duplicate of the one 65,536 rows before it.
 """
 
 from __future__ import annotations
@@ -296,6 +300,66 @@ def retrieval(millions: int, scratch: Path) -> dict[str, Any]:
     return {"seconds": seconds, "rows": kept, "before_mb": before}
 
 
+# ------------------------------------------------------------------------------------------------ near-duplicate vectors
+
+COPIED = 50
+"""One row in so many is a near-duplicate of the one that lies BLOCK rows before it."""
+
+
+class VectorRows(DrawnRows):
+    """Drawn rows whose vectors lie in files, a block in each, as the parts of a stage have them."""
+
+    def __init__(self, count: int, folder: Path) -> None:
+        super().__init__(count)
+        self._folder = folder
+
+    def draw(self) -> None:
+        """Write the files: unit vectors in 2,000 classes of different sizes, whose values vary less and less within a class."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir(parents=True)
+        draw = np.random.default_rng(0)
+        spectrum = (1 / np.sqrt(np.arange(1, WIDTH + 1))).astype(np.float32)
+        spectrum *= np.sqrt(WIDTH) / np.linalg.norm(spectrum)
+        base, classes = (draw.standard_normal((count, WIDTH), dtype=np.float32) for count in (BLOCK, 2_000))
+        before = base
+        for start, stop in self._spans():
+            noise = np.roll(base, int(draw.integers(WIDTH)), axis=1)[draw.permutation(BLOCK)]
+            spread = draw.uniform(0.6, 1.2, (BLOCK, 1)).astype(np.float32)
+            block = _unit(classes[(len(classes) * draw.random(BLOCK) ** 2).astype(np.int64)] + noise * spectrum * spread)
+            at = np.arange(start, start + BLOCK) % COPIED == 1
+            cosine = draw.uniform(0.955, 0.999, (int(at.sum()), 1)).astype(np.float32)
+            block[at] = cosine * before[at] + np.sqrt(1 - cosine**2) * _unit(noise[at])
+            before = _unit(block)
+            np.save(self._folder / f"{start // BLOCK:05}.npy", before[: stop - start].astype(np.float16))
+
+    def arrays(self, column: str) -> Iterator[np.ndarray]:
+        for start, _ in self._spans():
+            yield np.load(self._folder / f"{start // BLOCK:05}.npy", mmap_mode="r")
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def near_vectors(millions: float, scratch: Path) -> dict[str, Any]:
+    """Near-duplicates by vector, all with all, and the share of the drawn ones that was found."""
+    from benchwright.curation.stages.near_duplicates import near_duplicates_by_vector
+    from benchwright.curation.stages.near_pairs import VectorSearch
+
+    rows: Any = VectorRows(int(millions * MILLION), scratch / "vectors")
+    before, begun = _peak_mb(), time.perf_counter()
+    out = there = found = 0
+    earlier = np.full(BLOCK, "", dtype=object)
+    for kept, _ in near_duplicates_by_vector(rows, search=VectorSearch("ivf")):
+        group = kept["duplicate_group"].to_numpy()
+        if out:
+            copies = np.flatnonzero(np.arange(out, out + len(group)) % COPIED == 1)
+            there += len(copies)
+            found += int((group[copies] == earlier[copies]).sum() - sum(each is None for each in group[copies]))
+        out, earlier = out + len(group), group
+    return {"seconds": time.perf_counter() - begun, "rows": out, "before_mb": before, "recall": found / max(there, 1)}
+
+
 def _peak_mb() -> float:
     return peak_bytes_of_all() / 2**20
 
@@ -303,6 +367,7 @@ def _peak_mb() -> float:
 JOBS = {
     "metadata": metadata,
     "retrieval": retrieval,
+    "near_vectors": near_vectors,
     **{job: lambda millions, _, job=job: drawn(job, millions) for job in DRAWN},
 }
 
@@ -333,6 +398,8 @@ def measure(job: str, sizes: Sequence[int], scratch: Path, record: Path | None) 
     if job == "metadata":
         draw_lines(scratch)
     for millions in sizes:
+        if job == "near_vectors":
+            VectorRows(millions * MILLION, scratch / "vectors").draw()
         command = [sys.executable, __file__, job, "--millions", str(millions), "--scratch", str(scratch), "--one"]
         found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.splitlines()[-1])
         rate = millions / found["seconds"]
@@ -343,6 +410,7 @@ def measure(job: str, sizes: Sequence[int], scratch: Path, record: Path | None) 
                 )
         more = "".join(f"; {name} {value:,.1f} s" for name, value in found.get("stages", {}).items())
         more += f"; {found['written_gb']:.1f} GB written" if "written_gb" in found else ""
+        more += f"; recall of planted pairs {found['recall']:.4f}" if "recall" in found else ""
         print(
             f"{job}: {millions:4} million rows: {found['seconds']:8.1f} s ({rate:.2f} million a second), "
             f"{found['cpu']:.0f} s of CPU, "

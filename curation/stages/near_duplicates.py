@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from ..rows import REJECTS, Sifted, with_column
 from . import near_pairs
 from .external_sort import numbers_dtype
-from .near_pairs import Pairs, Stacked, VectorSearch, numbered_hash_pairs, vector_pairs
+from .near_pairs import Pairs, Stacked, VectorSearch, distinct_vectors, numbered_hash_pairs, vector_pairs
 from .picture_hash import DIGITS
 from .ranks import Codes
 from .reorder import inverse
@@ -151,9 +151,9 @@ def near_duplicates_by_vector(
         device: ``cuda`` for faiss on a GPU; mark it with ``how``.
 
     Yields:
-        As ``near_duplicates_by_hash``. Additional memory: 4 bytes per row that is compared with one another; if the search is
-        flat 4 per value of a vector; if it is ivf the sample from which cells are computed, 64 vectors of float32 per cell.
-        Vectors of other rows stay in the files of their parts. On a GPU ivf holds 2 bytes per value in memory, too.
+        As ``near_duplicates_by_hash``. Additional memory: 9 bytes per row that is compared with others; if the search is flat
+        4 per value of a vector; if it is ivf the centres of cells, 2 per value of a vector for 256 rows. Vectors stay in the
+        files of their parts. Of rows of equal vectors only one is compared with others.
 
     Raises:
         ValueError: an invalid setting or column.
@@ -176,7 +176,7 @@ def near_duplicates_by_vector(
     for count, pieces in _compared(rows, rule.within, functools.partial(_numbers, rows, rule.within)):
         if count < 2:
             continue
-        mine = np.concatenate([numbers for (numbers,) in pieces])
+        mine = distinct_vectors(vectors, np.concatenate([numbers for (numbers,) in pieces]), links.add)
         for pair in vector_pairs(vectors, mine, _Keys(rows, mine), min_cosine, search, device=device):
             links.add(pair)
     yield from _sifted(rows, links, rule)

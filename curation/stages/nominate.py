@@ -60,8 +60,8 @@ def faiss_uses_gpu() -> bool:
     return False
 
 
-def gpu_knn() -> Knn | None:
-    """The search of faiss on the first GPU; None where faiss can use no GPU."""
+def gpu_knn(device: int = 0) -> Knn | None:
+    """The search of faiss on a GPU, by default the first; None where faiss can use no GPU."""
     import faiss
 
     if not faiss_uses_gpu():
@@ -70,7 +70,7 @@ def gpu_knn() -> Knn | None:
     resources = found.StandardGpuResources()
 
     def search(queries: np.ndarray, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        return found.knn_gpu(resources, queries, vectors, k, metric=found.METRIC_INNER_PRODUCT)
+        return found.knn_gpu(resources, queries, vectors, k, metric=found.METRIC_INNER_PRODUCT, device=device)
 
     return search
 
