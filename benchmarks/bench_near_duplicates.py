@@ -30,7 +30,8 @@ from benchwright.curation.encoders.spec import EfficientNetLite
 from benchwright.curation.rows import Blob
 from benchwright.curation.stage_rows import Rows
 from benchwright.curation.stages.near_duplicates import near_duplicates_by_hash
-from benchwright.curation.stages.near_pairs import Stacked, VectorSearch, hash_pairs, vector_pairs
+from benchwright.curation.stages.near_hashes import hash_pairs
+from benchwright.curation.stages.near_vectors import Stacked, VectorSearch, vector_pairs
 from benchwright.curation.stages.picture_hash import Picture, hash_picture
 from PIL import Image, ImageEnhance
 

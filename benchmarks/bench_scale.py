@@ -344,7 +344,7 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 def near_vectors(millions: float, scratch: Path) -> dict[str, Any]:
     """Near-duplicates by vector, all with all, and the share of the drawn ones that was found."""
     from benchwright.curation.stages.near_duplicates import near_duplicates_by_vector
-    from benchwright.curation.stages.near_pairs import VectorSearch
+    from benchwright.curation.stages.near_vectors import VectorSearch
 
     rows: Any = VectorRows(int(millions * MILLION), scratch / "vectors")
     before, begun = _peak_mb(), time.perf_counter()

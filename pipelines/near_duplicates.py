@@ -17,7 +17,7 @@ from ..curation.stages.near_duplicates import (
     near_duplicates_by_hash,
     near_duplicates_by_vector,
 )
-from ..curation.stages.near_pairs import VectorSearch
+from ..curation.stages.near_vectors import VectorSearch
 from ..curation.stages.picture_hash import hash_picture
 from .settings_type import settings_type
 

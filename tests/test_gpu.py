@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from benchwright.curation.encoders.torchvision_compat import ensure_torchvision
-from benchwright.curation.stages.near_pairs import Stacked, VectorSearch, vector_pairs
+from benchwright.curation.stages.near_vectors import Stacked, VectorSearch, vector_pairs
 from benchwright.curation.stages.nominate import gpu_knn
 from benchwright.curation.stages.topk import TopK
 from benchwright.pipelines import api

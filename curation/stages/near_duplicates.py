@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..rows import REJECTS, Sifted, with_column
-from . import near_pairs
+from . import near_hashes
 from .external_sort import numbers_dtype
-from .near_pairs import Pairs, Stacked, VectorSearch, distinct_vectors, numbered_hash_pairs, vector_pairs
+from .near_hashes import Pairs, numbered_hash_pairs
+from .near_vectors import Stacked, VectorSearch, distinct_vectors, vector_pairs
 from .picture_hash import DIGITS
 from .ranks import Codes
 from .reorder import inverse
@@ -264,8 +265,8 @@ def _compared(
             counts = np.append(counts, np.zeros(len(codes), dtype=np.int64))
         counts[found] += times
     # Values of few rows share a range of the file, those of many have their own.
-    start, large = np.cumsum(counts) - counts, counts > near_pairs.HELD_HASHES
-    key = np.where(large, -1 - np.arange(len(counts)), start // near_pairs.HELD_HASHES)
+    start, large = np.cumsum(counts) - counts, counts > near_hashes.HELD_HASHES
+    key = np.where(large, -1 - np.arange(len(counts)), start // near_hashes.HELD_HASHES)
     alone, range_of = np.unique(key, return_inverse=True)
     cuts = SpilledNumbers(len(alone))
     for columns in read(codes):

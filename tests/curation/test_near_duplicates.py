@@ -20,7 +20,7 @@ from benchwright.curation.png import stored_png
 from benchwright.curation.rows import Blob
 from benchwright.curation.run import run
 from benchwright.curation.stage_rows import PartInfo, Rows
-from benchwright.curation.stages import near_duplicates, near_pairs, spill
+from benchwright.curation.stages import near_duplicates, near_hashes, near_vectors, spill
 from benchwright.curation.stages.near_duplicates import (
     DuplicateRule,
     NearDuplicate,
@@ -28,7 +28,8 @@ from benchwright.curation.stages.near_duplicates import (
     near_duplicates_by_hash,
     near_duplicates_by_vector,
 )
-from benchwright.curation.stages.near_pairs import Stacked, VectorSearch, hash_pairs, vector_pairs
+from benchwright.curation.stages.near_hashes import hash_pairs
+from benchwright.curation.stages.near_vectors import Stacked, VectorSearch, vector_pairs
 from benchwright.curation.stages.picture_hash import FramedClip, Picture, hash_clip, hash_picture, picture_hash
 from benchwright.curation.store import Store
 from PIL import Image, ImageEnhance
@@ -103,7 +104,7 @@ def test_clips_are_hashed_by_frames_that_lie_evenly() -> None:
 @pytest.mark.parametrize("held", [16, 1 << 18])
 @pytest.mark.parametrize(("words", "distance"), [(1, 0), (1, 1), (1, 6), (1, 11), (1, 40), (3, 6)])
 def test_every_pair_of_near_hashes_is_found(words: int, distance: int, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(near_pairs, "_SORTED", held)
+    monkeypatch.setattr(near_hashes, "_SORTED", held)
     draw = np.random.default_rng(7)
     codes = draw.integers(0, 1 << 63, (160, words)).astype(np.uint64)
     codes[80:] = codes[:80]
@@ -162,8 +163,8 @@ def test_more_hashes_than_fit_in_memory(words: int, distance: int, within: str, 
 
     plain = found(Rows.of(table))
     assert len(plain[1]) > 50
-    monkeypatch.setattr(near_pairs, "HELD_HASHES", 60)
-    monkeypatch.setattr(near_pairs, "_SORTED", 16)
+    monkeypatch.setattr(near_hashes, "HELD_HASHES", 60)
+    monkeypatch.setattr(near_hashes, "_SORTED", 16)
     monkeypatch.setattr(near_duplicates, "_HELD_PAIRS", 50)
     monkeypatch.setattr(near_duplicates, "_BLOCK_ROWS", 100)
     monkeypatch.setattr(spill, "_BLOCK", 130)
@@ -182,7 +183,7 @@ def test_no_rows_and_no_hashes(within: str) -> None:
 
 
 def test_memory_does_not_grow_with_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(near_pairs, "HELD_HASHES", 1_000)
+    monkeypatch.setattr(near_hashes, "HELD_HASHES", 1_000)
     monkeypatch.setattr(near_duplicates, "_BLOCK_ROWS", 1_000)
     monkeypatch.setattr(spill, "_BLOCK", 2_000)
     monkeypatch.setattr(spill, "HELD_BYTES", 1_000)
@@ -194,7 +195,7 @@ def test_memory_does_not_grow_with_the_rows(monkeypatch: pytest.MonkeyPatch) -> 
 
     for count in (10_000, 30_000):
         tracemalloc.start()
-        assert not any(len(pairs.left) for pairs in near_pairs.numbered_hash_pairs(pieces(count), count, 2))
+        assert not any(len(pairs.left) for pairs in near_hashes.numbered_hash_pairs(pieces(count), count, 2))
         most.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert most[1] - most[0] < 20_000 * 12 / 2
@@ -241,10 +242,10 @@ def test_ivf_compares_the_rows_of_the_nearest_cells(monkeypatch: pytest.MonkeyPa
     vectors[[7, 250]] = 0  # of no direction
     vectors[9] = np.nan
     unit = np.nan_to_num(Stacked([vectors]).take(np.arange(1_500)))
-    cells = near_pairs._cells(Stacked([vectors]), np.arange(1_500), keys, search)
+    cells = near_vectors._cells(Stacked([vectors]), np.arange(1_500), keys, search)
     centres = np.concatenate(cells.fine).astype(np.int64)
     assert 20 < len(centres) <= 32
-    products = near_pairs._whole(unit).astype(np.int64) @ centres.T
+    products = near_vectors._whole(unit).astype(np.int64) @ centres.T
     probed = np.argsort(-(products * len(centres) + np.arange(len(centres))), axis=1)[:, :2]
     searched = (probed[:, None, :] == probed[None, :, :1]).any(axis=2)
     near = unit.astype(np.float64) @ unit.T >= 0.98
@@ -252,8 +253,8 @@ def test_ivf_compares_the_rows_of_the_nearest_cells(monkeypatch: pytest.MonkeyPa
     assert len(wanted) > 300
     assert pairs_of(vectors, 0.98, search) == wanted
     for name in ("_BLOCK_ROWS", "_DRAWN_KEYS", "_ASSIGNED", "_HELD_ROWS", "_ASKED"):
-        monkeypatch.setattr(near_pairs, name, 70)
-    monkeypatch.setattr(near_pairs, "_FIRST_GROUPS", 3)
+        monkeypatch.setattr(near_vectors, name, 70)
+    monkeypatch.setattr(near_vectors, "_FIRST_GROUPS", 3)
     monkeypatch.setattr(spill, "_BLOCK", 130)
     monkeypatch.setattr(spill, "HELD_BYTES", 400)
     assert pairs_of(vectors, 0.98, search) == wanted
@@ -280,7 +281,7 @@ def test_products_of_whole_vectors_are_exact(width: int) -> None:
     unit = draw.normal(size=(200, width))
     unit[:100] = np.abs(unit[:100])
     unit[0], unit[1, 1:] = 1, 0
-    whole = near_pairs._whole((unit / np.linalg.norm(unit, axis=1, keepdims=True)).astype(np.float32))
+    whole = near_vectors._whole((unit / np.linalg.norm(unit, axis=1, keepdims=True)).astype(np.float32))
     exact = whole.astype(np.int64) @ whole.astype(np.int64).T
     assert np.abs(exact).max() < 1 << 24
     assert np.array_equal(whole @ whole.T, exact)
@@ -291,7 +292,7 @@ def test_the_number_of_threads_changes_nothing(tmp_path: Path) -> None:
     np.save(tmp_path / "vectors.npy", vectors_near(3_000, 300))
     code = (
         "import sys, numpy as np\n"
-        "from benchwright.curation.stages.near_pairs import Stacked, VectorSearch, vector_pairs\n"
+        "from benchwright.curation.stages.near_vectors import Stacked, VectorSearch, vector_pairs\n"
         "vectors, rows = np.load(sys.argv[1]), np.arange(3_000)\n"
         "search = VectorSearch('ivf', cells=100, probes=1)\n"
         "for pairs in vector_pairs(Stacked([vectors]), rows, [str(row) for row in rows], 0.95, search):\n"
@@ -314,18 +315,18 @@ def test_the_number_of_threads_changes_nothing(tmp_path: Path) -> None:
 
 def test_memory_of_ivf_does_not_grow_with_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_BLOCK_ROWS", "_DRAWN_KEYS", "_ASSIGNED", "_HELD_ROWS", "_ASKED", "_MOST_SAMPLED"):
-        monkeypatch.setattr(near_pairs, name, 1_000)
-    monkeypatch.setattr(near_pairs, "HELD_HASHES", 2_000)
+        monkeypatch.setattr(near_vectors, name, 1_000)
+    monkeypatch.setattr(near_hashes, "HELD_HASHES", 2_000)
     monkeypatch.setattr(spill, "_BLOCK", 1_000)
     monkeypatch.setattr(spill, "HELD_BYTES", 1_000)
     draw, most = np.random.default_rng(2), list[int]()
-    monkeypatch.setattr(near_pairs, "_NEAREST_GROUPS", 8)
+    monkeypatch.setattr(near_vectors, "_NEAREST_GROUPS", 8)
     for count in (10_000, 20_000):
         np.save(tmp_path / f"{count}.npy", draw.normal(size=(count, 64)).astype(np.float16))
         vectors = Stacked([np.load(tmp_path / f"{count}.npy", mmap_mode="r")])
         rows, keys = np.arange(count, dtype=np.uint32), [f"{n:05}" for n in range(count)]
         tracemalloc.start()
-        assert len(near_pairs.distinct_vectors(vectors, rows, lambda pairs: None)) == count
+        assert len(near_vectors.distinct_vectors(vectors, rows, lambda pairs: None)) == count
         assert not any(len(pairs.left) for pairs in vector_pairs(vectors, rows, keys, 0.9, VectorSearch("ivf")))
         most.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
@@ -345,14 +346,14 @@ def test_equal_vectors_are_compared_once(kind: Any, monkeypatch: pytest.MonkeyPa
             yield vectors[:3_000].astype(np.float16)
             yield vectors[3_000:].astype(np.float16)
 
-    decided, compared = list[int](), near_pairs._cosines
+    decided, compared = list[int](), near_vectors._cosines
 
     def counted(stacked: Stacked, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         decided.append(len(left))
         return compared(stacked, left, right)
 
-    monkeypatch.setattr(near_pairs, "_cosines", counted)
-    monkeypatch.setattr(near_pairs, "HELD_HASHES", 500)
+    monkeypatch.setattr(near_vectors, "_cosines", counted)
+    monkeypatch.setattr(near_hashes, "HELD_HASHES", 500)
     rows = WithVectors.of(pa.table({"key": [f"{n:05}" for n in range(6_000)]}))
     found = near_duplicates_by_vector(rows, min_cosine=0.9999, search=VectorSearch(kind))
     group = pa.concat_tables(each.kept for each in found)["duplicate_group"].to_pylist()
@@ -372,8 +373,8 @@ def test_a_search_beside_nominates_the_same_pairs(kind: Any, monkeypatch: pytest
     def knn(queries: np.ndarray, others: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         return faiss.knn(queries, others, k, metric=faiss.METRIC_INNER_PRODUCT)
 
-    monkeypatch.setattr(near_pairs, "_on_gpu", lambda index, device: faiss.clone_index(index))  # in place of a GPU's
-    monkeypatch.setattr(near_pairs, "_gpu_search", lambda device: knn)
+    monkeypatch.setattr(near_vectors, "_on_gpu", lambda index, device: faiss.clone_index(index))  # in place of a GPU's
+    monkeypatch.setattr(near_vectors, "_gpu_search", lambda device: knn)
     assert pairs_of(vectors, 0.98, search) == wanted
 
 
@@ -397,8 +398,8 @@ def test_vectors_of_rows_of_one_value_are_compared(monkeypatch: pytest.MonkeyPat
     wanted = {f"{n:05}": f"{min(np.flatnonzero(label == label[n])):05}" for n in np.flatnonzero(near.any(axis=1))}
     assert wanted
     assert groups("flat") == wanted
-    monkeypatch.setattr(near_pairs, "HELD_HASHES", 30)
-    monkeypatch.setattr(near_pairs, "_DRAWN_KEYS", 11)
+    monkeypatch.setattr(near_hashes, "HELD_HASHES", 30)
+    monkeypatch.setattr(near_vectors, "_DRAWN_KEYS", 11)
     assert groups("ivf") == wanted
 
 
