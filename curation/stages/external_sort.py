@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .spill import SpillableArray, SpilledBatches, SpilledNumbers, ahead, in_batches
+from .spill import SpillableArray, SpilledBatches, SpilledNumbers, in_batches, in_threads
 
 HELD_ROWS = 1 << 22
 """Maximum number of rows that are sorted by columns in memory."""
@@ -95,8 +95,8 @@ def sorted_by_columns(
         return
     borders = _row_borders(batches(1), numbered_schema, by)
     cuts = SpilledBatches(numbered_schema, scratch=scratch)
-    for first, batch in ahead(batches(1 << 16)):
-        _cut_rows(_numbered(batch, first), borders, by, cuts)
+    for _ in in_threads(partial(_cut_rows, borders, by, cuts), batches(1 << 16)):
+        pass
     for number in range(len(borders) + 1):
         table = cuts.take(number)
         yield table[_ROW].to_numpy()[pc.sort_indices(table, sort_keys=by).to_numpy()]
@@ -124,8 +124,11 @@ def _drawn(count: int, held: int, draw: np.random.Generator) -> np.ndarray:
     return np.minimum(starts + draw.integers(0, every, len(starts)), count - 1)
 
 
-def _cut_rows(table: pa.Table, borders: pa.Table, by: Sequence[tuple[str, str]], cuts: SpilledBatches) -> None:
-    """Spill the rows of a table by the stretches that they belong to."""
+def _cut_rows(
+    borders: pa.Table, by: Sequence[tuple[str, str]], cuts: SpilledBatches, first: int, batch: pa.RecordBatch
+) -> None:
+    """Spill the rows of a batch by the stretches that they belong to."""
+    table = _numbered(batch, first)
     # Sorted together with the borders, each row stands behind the borders that it is not before.
     order = pc.sort_indices(pa.concat_tables([borders, table]), sort_keys=list(by)).to_numpy()
     border = order < len(borders)

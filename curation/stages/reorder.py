@@ -7,17 +7,17 @@ from its cuts. Beside that, memory holds one part and one stretch.
 
 from __future__ import annotations
 
-import collections
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from .external_sort import nowhere
-from .spill import SpillableArray, SpilledBatches, ahead, in_batches
+from .spill import SpillableArray, SpilledBatches, in_batches, in_threads
 
 TABLE_ROWS = 1 << 18
 """Most rows of a table that is given."""
@@ -28,7 +28,6 @@ TABLE_BYTES = 1 << 26
 HELD_BYTES = 1 << 28
 """Rows that are held in memory at once; where there are more, all go through a file."""
 
-_GATHERERS = 2  # tables that are gathered at a time while another is in use
 _FEW_BYTES = 1 << 23  # rows that are sooner gathered than threads are started
 _CUT_ROWS = 1 << 10  # rows that a cut should have on average: smaller ones cost more in headers than in rows
 _FEWEST, _MOST = 1 << 16, 1 << 19  # input rows that are cut at a time: a few megabytes are quickest, the cache holds them
@@ -120,14 +119,7 @@ def reorder(
     if size < _FEW_BYTES:
         yield from ((a, gather(order[a:b])) for a, b in spans)
         return
-    with ThreadPoolExecutor(_GATHERERS) as pool:
-        under_way: collections.deque[tuple[int, Future[pa.Table]]] = collections.deque()
-        for a, b in spans:
-            under_way.append((a, pool.submit(gather, order[a:b])))
-            if len(under_way) > _GATHERERS:
-                start, table = under_way.popleft()
-                yield start, table.result()
-        yield from ((start, table.result()) for start, table in under_way)
+    yield from in_threads(lambda a, b: (a, gather(order[a:b])), spans)
 
 
 class _Gather:
@@ -146,9 +138,9 @@ def _through_file(
 ) -> Iterator[tuple[int, pa.Table]]:
     cuts = SpilledBatches(schema.append(pa.field("", pa.from_numpy_dtype(place.dtype))), scratch=scratch)
     least = min(max(_FEWEST, _CUT_ROWS * len(edges)), _MOST)
-    for first, batch in ahead(in_batches(tables, schema, least, or_bytes=TABLE_BYTES)):
-        _cut(batch, place[first : first + batch.num_rows], edges, cuts)
-    yield from ahead((start, _assembled(cuts.take(n), start)) for n, start in enumerate(edges[:-1].tolist()))
+    for _ in in_threads(partial(_cut, place, edges, cuts), in_batches(tables, schema, least, or_bytes=TABLE_BYTES)):
+        pass
+    yield from in_threads(partial(_assembled, cuts), enumerate(edges[:-1].tolist()))
 
 
 def _edges(total: int, cuts: Sequence[int], row_bytes: float) -> np.ndarray:
@@ -157,7 +149,8 @@ def _edges(total: int, cuts: Sequence[int], row_bytes: float) -> np.ndarray:
     return np.unique(np.concatenate([corners, *(np.arange(a, b, most) for a, b in itertools.pairwise(corners))]))
 
 
-def _cut(batch: pa.RecordBatch, place: np.ndarray, edges: np.ndarray, cuts: SpilledBatches) -> None:
+def _cut(places: SpillableArray, edges: np.ndarray, cuts: SpilledBatches, first: int, batch: pa.RecordBatch) -> None:
+    place = places[first : first + batch.num_rows]
     order = np.argsort(place)
     order = order[: np.searchsorted(place, nowhere(place.dtype), sorter=order)]
     place = place[order]
@@ -165,8 +158,8 @@ def _cut(batch: pa.RecordBatch, place: np.ndarray, edges: np.ndarray, cuts: Spil
     cuts.add(batch, np.searchsorted(place, edges.astype(place.dtype)))
 
 
-def _assembled(table: pa.Table, start: int) -> pa.Table:
-    table = table.combine_chunks()
+def _assembled(cuts: SpilledBatches, number: int, start: int) -> tuple[int, pa.Table]:
+    table = cuts.take(number).combine_chunks()
     # The ranks of a stretch are the numbers from its start on, so their inverse is a scatter, not a sort.
     places = table[""].to_numpy().astype(np.int64) - start
-    return table.drop_columns([""]).take(pa.array(inverse(places)))
+    return start, table.drop_columns([""]).take(pa.array(inverse(places)))

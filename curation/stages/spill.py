@@ -8,10 +8,10 @@ import contextlib
 import math
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,9 @@ T = TypeVar("T")
 
 _BLOCK = 1 << 20
 
+_BUFFER = 1 << 14
+"""Buffer of the file: what is read lies apart in small pieces, of which a large one would read more than is asked for."""
+
 HELD_BYTES = 1 << 26
 """Size up to which what is spilled is in memory."""
 
@@ -31,11 +34,10 @@ class _ScratchFile:
 
     Args:
         scratch: folder for the file; default: the system's.
-        buffering: size of the file's buffer.
     """
 
-    def __init__(self, scratch: str | None, buffering: int = 1 << 20) -> None:
-        self._file = tempfile.SpooledTemporaryFile(HELD_BYTES, buffering=buffering, dir=scratch)  # noqa: SIM115
+    def __init__(self, scratch: str | None) -> None:
+        self._file = tempfile.SpooledTemporaryFile(HELD_BYTES, buffering=_BUFFER, dir=scratch)  # noqa: SIM115
         self._folder = scratch or tempfile.gettempdir()
         self._lock = threading.Lock()
         self._size, self._at_end = 0, True
@@ -152,8 +154,7 @@ class SpilledNumbers:
     def __init__(self, ranges: int, dtypes: Sequence[np.typing.DTypeLike] | None = None, *, scratch: str | None = None) -> None:
         self._counts = np.zeros(ranges, dtype=np.int64)
         self._dtypes = None if dtypes is None else [np.dtype(each) for each in dtypes]
-        # Pieces are small and lie apart: a large buffer would read more than is asked for.
-        self._file = _ScratchFile(scratch, buffering=1 << 14)
+        self._file = _ScratchFile(scratch)
         self._written: list[tuple[list[int], np.ndarray]] = []
         """For each block where its columns begin in the file, and the first row of each range in it."""
         self._waiting: list[list[np.ndarray]] = []
@@ -228,15 +229,17 @@ class SpilledBatches:
     """
 
     def __init__(self, schema: pa.Schema, *, scratch: str | None = None) -> None:
-        self._file, self._schema = _ScratchFile(scratch), schema
+        self._file, self._schema, self._lock = _ScratchFile(scratch), schema, threading.Lock()
         self._places: dict[int, array.array[int]] = collections.defaultdict(partial(array.array, "q"))
 
     def add(self, batch: pa.RecordBatch, bounds: np.ndarray) -> None:
-        """Add a batch whose rows ``bounds[n]`` to ``bounds[n + 1] - 1`` belong to range n."""
+        """Add a batch whose rows ``bounds[n]`` to ``bounds[n + 1] - 1`` belong to range n. Threads may add at the same time."""
         for number in np.flatnonzero(np.diff(bounds)).tolist():
             low, high = int(bounds[number]), int(bounds[number + 1])
             data = memoryview(batch.slice(low, high - low).serialize())
-            self._places[number].extend((self._file.append(data), data.nbytes))
+            start = self._file.append(data)
+            with self._lock:
+                self._places[number].extend((start, data.nbytes))
 
     def take(self, number: int) -> pa.Table:
         """The batches of a range."""
@@ -291,6 +294,22 @@ def ahead(items: Iterable[T]) -> Iterator[T]:
         while (item := pending.result()) is not end:
             pending = pool.submit(next, iterator, end)
             yield item  # type: ignore[misc]  # not the end
+
+
+def in_threads(function: Callable[..., T], arguments: Iterable[tuple[Any, ...]], threads: int = 2) -> Iterator[T]:
+    """Yield the results of calls in order; up to ``threads`` of them are computed while another one is in use.
+
+    >>> list(in_threads(pow, [(2, 3), (3, 2)]))
+    [8, 9]
+    """
+    under_way: collections.deque[Future[T]] = collections.deque()
+    with ThreadPoolExecutor(threads) as pool:
+        for each in arguments:
+            under_way.append(pool.submit(function, *each))
+            if len(under_way) > threads:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
 
 
 class Sorter:
