@@ -43,7 +43,7 @@ class Watch:
         self.stage = ""
         self.steps: list[FrameType] = []
         self.hidden: list[FrameType] = []
-        self.threads: dict[int, bool] = {}
+        self.threads: dict[threading.Thread, bool] = {}
 
     def main(self, frame: FrameType, event: str, _: Any) -> None:
         if event == "call":
@@ -73,9 +73,10 @@ class Watch:
         """Threads: those of a step, but not those of the engine, which write."""
         if event != "call" or not str(frame.f_globals.get("__name__")).startswith("benchwright."):
             return
-        if frame.f_code.co_filename == local_files.__file__:  # the engine's: a part is put in its place while the next is made
+        # The engine's: a part is put in its place while the next is made, and a step counts its rows.
+        if frame.f_code.co_filename in {local_files.__file__, *STORES}:
             return
-        me = threading.get_ident()
+        me = threading.current_thread()  # its number may be that of a thread that has ended
         self.threads.setdefault(me, Path(frame.f_code.co_filename).name not in ENGINE)
         if self.threads[me] and frame.f_code.co_name != "<module>":
             self._note(frame)
