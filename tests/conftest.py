@@ -52,6 +52,7 @@ DEAR = (
     "pipelines/test_two_camera.py",
     "pipelines/test_from_outside.py",
     "pipelines/test_view_browser.py",
+    "curation/test_video_missing.py",
     "training/test_ranks.py",
     "test_core_alone.py",
     "test_docstrings.py",
