@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .spill import SpillableArray, SpilledBatches, SpilledNumbers, in_batches, in_threads
+from ..threads import in_threads
+from .spill import SpillableArray, SpilledBatches, SpilledNumbers, in_batches
 
 HELD_ROWS = 1 << 22
 """Maximum number of rows that are sorted by columns in memory."""

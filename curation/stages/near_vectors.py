@@ -23,9 +23,10 @@ import numpy as np
 from blake3 import blake3
 
 from ..rng import uniform
+from ..threads import ahead
 from .near_hashes import PAIRS, Pairs, distinct_rows, stretches
 from .nominate import TF32, Knn, faiss_uses_gpu, gpu_knn
-from .spill import SpillableArray, SpilledNumbers, ahead
+from .spill import SpillableArray, SpilledNumbers
 from .topk import RESCORE_ROWS, UNIT_ROUNDOFF, summed_products
 
 _BLOCK_ROWS = 1 << 12
@@ -458,13 +459,16 @@ def _on_gpu(index: Any, device: str) -> Any:
 
     if not device.startswith("cuda") or not faiss_uses_gpu():
         return None
-    number = int(device.partition(":")[2] or 0)
-    return faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), number, index)
+    return faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), _gpu_number(device), index)
 
 
 def _gpu_search(device: str) -> Knn | None:
     """Search on the GPU; None where faiss can use no GPU."""
-    return gpu_knn(int(device.partition(":")[2] or 0)) if device.startswith("cuda") else None
+    return gpu_knn(_gpu_number(device)) if device.startswith("cuda") else None
+
+
+def _gpu_number(device: str) -> int:
+    return int(device.partition(":")[2] or 0)
 
 
 def _nominated(

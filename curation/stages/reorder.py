@@ -16,8 +16,9 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from ..threads import in_threads
 from .external_sort import nowhere
-from .spill import SpillableArray, SpilledBatches, in_batches, in_threads
+from .spill import SpillableArray, SpilledBatches, in_batches
 
 TABLE_ROWS = 1 << 18
 """Most rows of a table that is given."""

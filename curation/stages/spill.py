@@ -285,33 +285,6 @@ def _one_batch(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)
 
 
-def ahead(items: Iterable[T]) -> Iterator[T]:
-    """Yield the same items, each computed in another thread while the previous one is in use."""
-    iterator = iter(items)
-    end = object()
-    with ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(next, iterator, end)
-        while (item := pending.result()) is not end:
-            pending = pool.submit(next, iterator, end)
-            yield item  # type: ignore[misc]  # not the end
-
-
-def in_threads(function: Callable[..., T], arguments: Iterable[tuple[Any, ...]], threads: int = 2) -> Iterator[T]:
-    """Yield the results of calls in order; up to ``threads`` of them are computed while another one is in use.
-
-    >>> list(in_threads(pow, [(2, 3), (3, 2)]))
-    [8, 9]
-    """
-    under_way: collections.deque[Future[T]] = collections.deque()
-    with ThreadPoolExecutor(threads) as pool:
-        for each in arguments:
-            under_way.append(pool.submit(function, *each))
-            if len(under_way) > threads:
-                yield under_way.popleft().result()
-        while under_way:
-            yield under_way.popleft().result()
-
-
 class Sorter:
     """Sort rows by distinct numbers, one range of numbers at a time. Rows are in memory up to ``HELD_BYTES``, then in a
     temporary file.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .nal import START, Bits, NalError, between_start_codes, clean, counted_units, first_units, units
+from .nal import Bits, NalError, between_start_codes, clean, counted_units, first_units, has_start_codes, units
 
 _SEQUENCE = 7
 """Type of a sequence parameter set."""
@@ -43,7 +43,7 @@ class AvcReader:
     """
 
     def __init__(self, extradata: bytes) -> None:
-        if extradata.startswith((START, b"\0" + START)):
+        if has_start_codes(extradata):
             self._length_bytes = 0
             self._sets = {unit for unit in between_start_codes(extradata) if unit[0] & 31 == _SEQUENCE}
         elif len(extradata) < 8 or extradata[0] != 1:
@@ -115,11 +115,8 @@ class AvcReader:
         before = np.append(-1, places[:-1])
         steps = (number - number[before]) % (1 << self._frame_num_bits)
         known = (instant == 0) & (before >= 0)
-        gaps = (
-            np.flatnonzero(known & (steps != 1) & ~((steps == 0) & self._has_fields))
-            if not self._may_skip
-            else np.zeros(0, dtype=np.int64)
-        )
+        follows = (steps == 1) | ((steps == 0) & self._has_fields) | self._may_skip
+        gaps = np.flatnonzero(known & ~follows)
         return gaps, before[gaps], bool(np.where(instant, number == 0, known & (steps == 1)).all())
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .nal import START, Bits, NalError, between_start_codes, clean, counted_units, first_units, units
+from .nal import Bits, NalError, between_start_codes, clean, counted_units, first_units, has_start_codes, units
 
 
 class HevcPicture(NamedTuple):
@@ -80,7 +80,7 @@ class HevcReader:
         self._parameters: dict[tuple[int, int], bytes] = {}
         self._sequences: dict[int, _Sequence] = {}
         self._pictures: dict[int, tuple[_Sequence, bool, int]] = {}
-        if extradata.startswith((START, b"\0" + START)):
+        if has_start_codes(extradata):
             self._length_bytes = 0
             units_ = between_start_codes(extradata)
         elif len(extradata) < 23 or extradata[0] != 1:

@@ -13,7 +13,7 @@ import numpy as np
 HEAD = 24
 """Number of bytes of a packet that the ``pictures`` of ``AvcReader`` and ``HevcReader`` needs."""
 
-START = b"\0\0\1"
+_START = b"\0\0\1"
 """What is before a unit that does not follow its length."""
 
 
@@ -66,8 +66,14 @@ def units(packet: memoryview, length_bytes: int) -> Iterator[tuple[int, bytes]]:
         yield packet[begin], bytes(packet[begin + 1 : at])
 
 
+def has_start_codes(extradata: bytes) -> bool:
+    """Whether the units of a stream follow start codes."""
+    return extradata.startswith((_START, b"\0" + _START))
+
+
 def between_start_codes(data: bytes) -> list[bytes]:
-    return [unit for each in data.split(START)[1:] if (unit := each.rstrip(b"\0"))]
+    """Units that follow start codes."""
+    return [unit for each in data.split(_START)[1:] if (unit := each.rstrip(b"\0"))]
 
 
 def counted_units(data: bytes, at: int, count: int) -> tuple[list[bytes], int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import urllib.parse
 from collections.abc import Sequence
 
@@ -91,15 +92,8 @@ def _good(rows: pa.Table, licences: Sequence[str] | None) -> pa.ChunkedArray:
         rows["url"].is_valid(),
     ]
     if licences is not None:
-        rules.append(_wanted(rows, licences))
-    good = rules[0]
-    for rule in rules[1:]:
-        good = pc.and_(good, rule)
-    return pc.fill_null(good, False)
-
-
-def _wanted(rows: pa.Table, licences: Sequence[str]) -> pa.ChunkedArray:
-    return pc.is_in(rows["licence"], pa.array(licences, pa.string()), skip_nulls=True)
+        rules.append(pc.is_in(rows["licence"], pa.array(licences, pa.string()), skip_nulls=True))
+    return pc.fill_null(functools.reduce(pc.and_, rules), False)
 
 
 def _rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -117,9 +111,6 @@ def _rejects(rows: pa.Table, file: str, unit: str, licences: Sequence[str] | Non
     def seen(name: str, rule: str) -> pa.ChunkedArray:
         return _joined(f"{name} '", pc.utf8_slice_codeunits(pc.fill_null(rows[name], ""), 0, _SHOWN), f"' {rule}")
 
-    def always(value: bool) -> pa.ChunkedArray:
-        return pc.equal(rows["id_fits"].is_valid(), value)
-
     early = pc.or_kleene(taken.is_null(), pc.less(taken, _FIRST))
     before = _joined("date_taken ", rows["date_taken"], " is not before date_uploaded ", uploaded.cast(pa.string()))
     rules = {
@@ -132,7 +123,7 @@ def _rejects(rows: pa.Table, file: str, unit: str, licences: Sequence[str] | Non
         "bad_date_uploaded": (uploaded.is_null(), seen("date_uploaded", "is not seconds since 1970")),
         "taken_not_before_upload": (pc.greater_equal(taken, uploaded), before),
         "no_url": (rows["url"].is_null(), pa.scalar("url is empty")),
-        "licence_not_wanted": (always(licences is not None), seen("licence", "is not among those requested")),
+        "licence_not_wanted": (pa.scalar(licences is not None), seen("licence", "is not among those requested")),
     }
     first = pc.make_struct(*(rule for rule, _ in rules.values()), field_names=list(rules))
     reason = pc.case_when(first, *(pa.scalar(name) for name in rules))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
@@ -12,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ...curation.threads import in_threads
 from ..data.examples import Draw, Examples, RowNumbers
 from .criteria import Criterion
 from .ranks import Ranks
@@ -130,13 +129,4 @@ def outputs(
 
 def ahead(load: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
     """Yield ``load(item)`` for each item in order; ``workers`` threads load up to two items each ahead of the consumer."""
-    if not workers:
-        yield from map(load, items)
-        return
-    waiting = iter(items)
-    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        queue = [pool.submit(load, item) for item in itertools.islice(waiting, 2 * workers)]
-        while queue:
-            done = queue.pop(0).result()
-            queue += [pool.submit(load, item) for item in itertools.islice(waiting, 1)]
-            yield done
+    return in_threads(load, zip(items), workers, most=2 * workers) if workers else map(load, items)
