@@ -8,17 +8,13 @@ import contextlib
 import math
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from ..records import naming
-
-T = TypeVar("T")
 
 _BLOCK = 1 << 20
 
