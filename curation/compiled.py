@@ -16,8 +16,6 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
-import os
-import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -26,9 +24,8 @@ from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
-import platformdirs
 
-from .local_files import replacing
+from .user_cache import cached, check_folders, keep
 
 
 def compiled(function: Callable[..., Any], **flags: Any) -> Callable[..., Any]:
@@ -43,7 +40,7 @@ def compiled(function: Callable[..., Any], **flags: Any) -> Callable[..., Any]:
         made = numba.njit(function, cache=True, error_model="numpy", **flags)
         folder = Path(made.stats.cache_path or "")
         if folder != Path(function.__code__.co_filename).parent / "__pycache__":  # Python's own bytecode is there, too
-            _check_folders(folder / "any")
+            check_folders(folder / "any")
             if folder.stat().st_mode & 0o022:  # even with the sticky bit
                 raise PermissionError(folder)
         return made
@@ -88,18 +85,12 @@ class Passes:
 
     def _code(self, machine: Any) -> tuple[list[str], bytes]:
         """Names of the functions and their object file, from the cache or compiled."""
-        name = f"{self._module}-{self._key(machine)[:32]}.o"
-        with contextlib.suppress(OSError, ValueError):  # missing or damaged
-            digest, names, code = _own_bytes(_cache() / name).split(b"\n", 2)
-            if digest.decode() == hashlib.sha256(names + code).hexdigest():
-                return names.decode().split(), code
+        name = f"compiled/{self._module}-{self._key(machine)[:32]}.o"
+        if (found := cached(name)) is not None:
+            listed, code = found.split(b"\n", 1)
+            return listed.decode().split(), code
         names, code = _compile(self._load(), machine)
-        with contextlib.suppress(OSError):  # without a cache every process compiles
-            listed = " ".join(names).encode()
-            held = b"\n".join([hashlib.sha256(listed + code).hexdigest().encode(), listed, code])
-            with replacing(_own_folder() / name, sync=False) as temporary:
-                temporary.touch(mode=0o600)
-                temporary.write_bytes(held)
+        keep(name, b"\n".join([" ".join(names).encode(), code]))  # where nothing is kept, every process compiles
         return names, code
 
     def _key(self, machine: Any) -> str:
@@ -167,47 +158,3 @@ def _alone(name: str, function: Any, machine: Any) -> Any:
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
     builder.getModulePassManager().run(code, builder)
     return code
-
-
-def _own_folder() -> Path:
-    """The cache folder, created for its owner only; from a folder of an earlier version, others' write access is removed."""
-    path = _cache()
-    for folder in (path.parent, path):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        facts = folder.lstat()
-        if facts.st_uid == os.getuid() and stat.S_ISDIR(facts.st_mode) and facts.st_mode & 0o022:
-            folder.chmod(0o700)
-    return path
-
-
-def _own_bytes(path: Path) -> bytes:
-    """Content of a file that only its owner, who is this user or root, can have created or changed.
-
-    Raises:
-        PermissionError: others may write to the file, or to a folder above it.
-    """
-    _check_folders(path)
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as stream:
-        facts = os.fstat(stream.fileno())
-        if not stat.S_ISREG(facts.st_mode) or facts.st_mode & 0o022 or facts.st_uid not in (0, os.getuid()):
-            raise PermissionError(f"{path}: others may write to it")
-        return stream.read()
-
-
-def _check_folders(path: Path) -> None:
-    for folder in [*path.parents, *path.parent.resolve().parents]:
-        facts = folder.stat()
-        # In a folder with the sticky bit, such as /tmp, nobody can rename the files of others.
-        shared = facts.st_mode & 0o022 and not facts.st_mode & stat.S_ISVTX
-        if shared or facts.st_uid not in (0, os.getuid()):
-            raise PermissionError(f"{folder}: others may write to it")
-
-
-def _cache() -> Path:
-    try:
-        path = platformdirs.user_cache_path("benchwright")
-    except RuntimeError as error:
-        raise FileNotFoundError(f"no folder for a cache: {error}") from error
-    if not path.is_absolute():  # from some versions, for a user without a home; code is not loaded from the current folder
-        raise FileNotFoundError(f"no folder for a cache: {path} is not absolute")
-    return path / "compiled"

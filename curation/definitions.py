@@ -8,13 +8,18 @@ do something are *effects*: they count wherever the file is imported.
 from __future__ import annotations
 
 import ast
+import dataclasses
 import functools
 import hashlib
+import json
+import os
 import re
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from . import name_lookups
 from .name_lookups import (
     FUNCTIONS,
     PLAIN_DECORATORS,
@@ -28,71 +33,41 @@ from .name_lookups import (
     imports_of,
     root_of,
 )
+from .user_cache import cached, keep
 
 _BODIES = (*FUNCTIONS, ast.Lambda)
 _GLOBAL = re.compile(rb"(?:^|[;:])[ \t\f]*global[\s\\]", re.MULTILINE)
 """Where a statement may begin: texts have the word too, and to look through a file for the statement takes a while."""
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Unit:
     """A statement at the top level of a file.
 
     Attributes:
-        node: the statement, without docstrings.
-        calls: expressions that it calls while the file is imported: decorators, base classes, and functions.
-        changes: global names that it may change without binding them.
-        sets: the names in ``changes`` that it changes in any case.
-        effect: whether it does something else, and so counts wherever the file is imported.
+        digest: SHA-256 of the statement's code without docstrings, and of the targets of the imported names in it.
+        uses: everything that the statement's code looks up, on import or when it is called.
+        annotations: what the annotations of a function look up; empty for other statements.
+        called_on_import: dotted names of what it calls while the file is imported: decorators, base classes, and functions.
+        changes_on_import: those among them that are methods that may change their object, such as ``TABLE.register``.
+        needed: imports inside it, except those in ``try`` and ``if`` statements.
+        effect: whether it does something besides defining, and so counts wherever the file is imported.
+        is_code: whether it defines a function or a class.
     """
 
-    def __init__(self, module: Module, node: ast.stmt) -> None:
-        self.module, self.node = module, node
-        self.calls: list[ast.expr] = []
-        self.changes: set[str] = set()
-        self.sets: set[str] = set()
-        self.effect = False
-
-    @functools.cached_property
-    def uses(self) -> Uses:
-        """Everything that the statement's code looks up, on import or when it is called."""
-        reader = Reader(self.module.package)
-        reader.visit(self.node, ())
-        return reader.uses
-
-    @functools.cached_property
-    def called_on_import(self) -> frozenset[Chain]:
-        """Dotted names of ``calls``."""
-        return self._chains(self.calls)
-
-    @functools.cached_property
-    def changes_on_import(self) -> frozenset[Chain]:
-        """Dotted names of the methods in ``calls`` that may change their object, such as ``TABLE.register``."""
-        return self._chains(each for each in self.calls if _is_change(each))
-
-    def _chains(self, expressions: Iterable[ast.expr]) -> frozenset[Chain]:
-        reader = Reader(self.module.package)
-        for each in expressions:
-            reader.visit(each, ())
-        return frozenset(reader.uses.chains)
-
-    @functools.cached_property
-    def digest(self) -> str:
-        """SHA-256 of the statement's code and of the targets of the imported names in it."""
-        names = sorted({chain[0] for chain in self.uses.chains} & self.module.imports.keys())
-        lines = [f"{name}={target.module}:{target.name}" for name in names for target in self.module.imports[name]]
-        return hashlib.sha256(repr((_tree(self.node), lines)).encode("utf-8", "surrogatepass")).hexdigest()
-
-    def annotations(self) -> Uses:
-        """What the annotations of a function look up; empty for other statements."""
-        reader = Reader(self.module.package)
-        if isinstance(self.node, FUNCTIONS):
-            for annotation in annotations_of(self.node):
-                reader.annotation(annotation, ())
-        return reader.uses
+    digest: str
+    uses: Uses
+    annotations: Uses
+    called_on_import: frozenset[Chain]
+    changes_on_import: frozenset[Chain]
+    needed: tuple[Import, ...]
+    effect: bool
+    is_code: bool
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Module:
-    """A Python file.
+    """What a Python file defines.
 
     Attributes:
         name: name of the module.
@@ -103,28 +78,114 @@ class Module:
         imported: modules that are imported when the file is.
     """
 
-    def __init__(self, name: str, path: Path) -> None:
-        self.name = name
-        self.package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        text = path.read_bytes()
-        self.units: list[Unit] = []
-        self.names: dict[str, list[Unit]] = {}
-        self.imports: dict[str, list[Import]] = {}
-        self.stars: list[str] = []
-        self.imported: list[str] = []
+    name: str
+    units: Sequence[Unit]
+    names: Mapping[str, Sequence[Unit]]
+    imports: Mapping[str, Sequence[Import]]
+    stars: Sequence[str]
+    imported: Sequence[str]
+
+
+@functools.lru_cache(maxsize=4096)
+def read_module(name: str, path: str, _mtime_ns: int) -> Module | None:
+    """The definitions of a file, read again only when it changes; None if this interpreter cannot parse it.
+
+    What was read of the modules of packages is kept in the user's cache folder: for hundreds of files, reading takes a second.
+    """
+    text = Path(path).read_bytes()
+    package = name if os.path.basename(path) == "__init__.py" else name.rpartition(".")[0]
+    if not package:
+        return _read(name, package, text)
+    place = f"definitions/{name}-{hashlib.sha256(os.path.dirname(path).encode()).hexdigest()[:12]}.json"
+    key = hashlib.sha256(b"\0".join([_recipe(), name.encode(), package.encode(), text])).hexdigest()
+    if (known := cached(place)) is not None and known.startswith(key.encode()):
+        return _unpacked(name, json.loads(known[len(key) :]))
+    if (read := _read(name, package, text)) is not None:
+        keep(place, key.encode() + _packed(read))
+    return read
+
+
+def _read(name: str, package: str, text: bytes) -> Module | None:
+    try:
+        return _Reading(name, package, text).module()
+    except (SyntaxError, ValueError):
+        return None
+
+
+class _Statement:
+    """A top-level statement while its file is read.
+
+    Attributes:
+        node: its syntax tree.
+        calls: expressions that it calls while the file is imported.
+        changes: global names that it may change without binding them.
+        sets: the names in ``changes`` that it changes in any case.
+        effect: whether it does something else.
+    """
+
+    def __init__(self, node: ast.stmt) -> None:
+        self.node = node
+        self.calls: list[ast.expr] = []
+        self.changes: set[str] = set()
+        self.sets: set[str] = set()
+        self.effect = False
+
+    def unit(self, package: str, imports: Mapping[str, Sequence[Import]]) -> Unit:
+        uses = _uses([self.node], package)
+        names = sorted({chain[0] for chain in uses.chains} & imports.keys())
+        lines = [f"{name}={target.module}:{target.name}" for name in names for target in imports[name]]
+        annotations = Reader(package)
+        if isinstance(self.node, FUNCTIONS):
+            for annotation in annotations_of(self.node):
+                annotations.annotation(annotation, ())
+        return Unit(
+            digest=hashlib.sha256(repr((_tree(self.node), lines)).encode("utf-8", "surrogatepass")).hexdigest(),
+            uses=uses,
+            annotations=annotations.uses,
+            called_on_import=frozenset(_uses(self.calls, package).chains),
+            changes_on_import=frozenset(_uses(filter(_is_change, self.calls), package).chains),
+            needed=tuple(target for each in _needed(self.node) for _, target in imports_of(each, package)),
+            effect=self.effect,
+            is_code=isinstance(self.node, (*FUNCTIONS, ast.ClassDef)),
+        )
+
+
+def _uses(nodes: Iterable[ast.AST], package: str) -> Uses:
+    reader = Reader(package)
+    for node in nodes:
+        reader.visit(node, ())
+    return reader.uses
+
+
+class _Reading:
+    """A file while it is read."""
+
+    def __init__(self, name: str, package: str, text: bytes) -> None:
+        self._name, self._package = name, package
+        self._statements: list[_Statement] = []
+        self._names: dict[str, list[_Statement]] = {}
+        self._imports: dict[str, list[Import]] = {}
+        self._stars: list[str] = []
+        self._imported: list[str] = []
         for node in _what_runs(ast.parse(text).body):
             self._add(node)
         if b"global" in text and _GLOBAL.search(text):
             self._add_globals()
         if name == "benchwright":
             self._add_offered()
-        for unit in self.units:
-            for name in unit.changes & self.names.keys():
-                self.names[name].append(unit)
+        for statement in self._statements:
+            for each in statement.changes & self._names.keys():
+                self._names[each].append(statement)
             # A statement that changes an imported name belongs to no definition of this file.
-            unit.effect |= bool(unit.sets - self.names.keys())
-        for name, units in self.names.items():
-            self.names[name] = sorted(set(units), key=self.units.index) if len(units) > 1 else units
+            statement.effect |= bool(statement.sets - self._names.keys())
+
+    def module(self) -> Module:
+        units = {statement: statement.unit(self._package, self._imports) for statement in self._statements}
+        places = {statement: place for place, statement in enumerate(units)}
+        names = {
+            name: [units[each] for each in sorted(set(found), key=places.__getitem__)] for name, found in self._names.items()
+        }
+        return Module(self._name, list(units.values()), names, self._imports, self._stars, self._imported)
 
     def _add(self, node: ast.stmt) -> None:
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -132,53 +193,100 @@ class Module:
             return
         if isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
             return
-        unit = Unit(self, node)
-        self.units.append(unit)
+        statement = _Statement(node)
+        self._statements.append(statement)
         for name in bound_by([node]).names:
-            self.names.setdefault(name, []).append(unit)
+            self._names.setdefault(name, []).append(statement)
         for inner in _statements_on_import(node):
             if isinstance(inner, ast.Import | ast.ImportFrom):
                 self._add_import(inner)
             else:
-                unit.sets |= (sets := set(_set(inner)))
-                unit.changes |= sets
+                statement.sets |= (sets := set(_set(inner)))
+                statement.changes |= sets
                 does = isinstance(inner, ast.Expr) and not isinstance(inner.value, ast.Constant)
-                unit.effect |= isinstance(inner, ast.Assert | ast.Raise) or (does and not sets)
-        unit.calls = list(_called_on_import(node))
-        unit.changes |= {root for each in unit.calls if _is_change(each) and (root := root_of(each))}
+                statement.effect |= isinstance(inner, ast.Assert | ast.Raise) or (does and not sets)
+        statement.calls = list(_called_on_import(node))
+        statement.changes |= {root for each in statement.calls if _is_change(each) and (root := root_of(each))}
         if isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'":
-            unit.effect, unit.calls = False, []  # it starts the program; names that it binds count where they are looked up
+            # It starts the program; names that it binds count where they are looked up.
+            statement.effect, statement.calls = False, []
 
     def _add_import(self, node: ast.Import | ast.ImportFrom) -> None:
-        for name, target in imports_of(node, self.package):
-            self.imported += [target.module, *([f"{target.module}.{target.name}"] if target.name else [])]
+        for name, target in imports_of(node, self._package):
+            self._imported += [target.module, *([f"{target.module}.{target.name}"] if target.name else [])]
             if name == "*":
-                self.stars.append(target.module)
+                self._stars.append(target.module)
             else:
-                self.imports.setdefault(name, []).append(target)
+                self._imports.setdefault(name, []).append(target)
 
     def _add_offered(self) -> None:
         """Add the names that ``benchwright`` imports lazily, on first use."""
-        for unit in self.names.get("_PLACES", ()):
-            if isinstance(unit.node, ast.Assign):
-                for place, names in ast.literal_eval(unit.node.value).items():
+        for statement in self._names.get("_PLACES", ()):
+            if isinstance(statement.node, ast.Assign):
+                for place, names in ast.literal_eval(statement.node.value).items():
                     for name in names:
-                        self.imports.setdefault(name, []).append(Import(f"{self.name}.{place}", name))
+                        self._imports.setdefault(name, []).append(Import(f"{self._name}.{place}", name))
 
     def _add_globals(self) -> None:
-        for unit in self.units:
-            for node in ast.walk(unit.node):
+        for statement in self._statements:
+            for node in ast.walk(statement.node):
                 for name in node.names if isinstance(node, ast.Global) else ():
-                    self.names.setdefault(name, []).append(unit)
+                    self._names.setdefault(name, []).append(statement)
 
 
-@functools.lru_cache(maxsize=4096)
-def read_module(name: str, path: str, _mtime_ns: int) -> Module | None:
-    """The definitions of a file, read again only when it changes; None if this interpreter cannot parse it."""
-    try:
-        return Module(name, Path(path))
-    except (SyntaxError, ValueError):
-        return None
+# -------------------------------------------------------------------------------------------------------- in the cache
+
+
+@functools.cache
+def _recipe() -> bytes:
+    """What determines the definitions besides the text of the file: this code, and the version of Python, which parses it."""
+    own = [Path(__file__).read_bytes(), Path(name_lookups.__file__).read_bytes()]
+    return hashlib.sha256(b"\0".join([*own, sys.version.encode()])).digest()
+
+
+def _packed(module: Module) -> bytes:
+    places = {unit: place for place, unit in enumerate(module.units)}
+    names = {name: [places[unit] for unit in units] for name, units in module.names.items()}
+    facts = {
+        "units": module.units,
+        "names": names,
+        "imports": module.imports,
+        "stars": module.stars,
+        "imported": module.imported,
+    }
+    return json.dumps(facts, default=lambda each: list(each) if isinstance(each, set | frozenset) else vars(each)).encode()
+
+
+def _unpacked(name: str, facts: Mapping[str, Any]) -> Module:
+    units = [_unit(each) for each in facts["units"]]
+    names = {each: [units[place] for place in places] for each, places in facts["names"].items()}
+    imports = {each: [Import(*target) for target in found] for each, found in facts["imports"].items()}
+    return Module(name, units, names, imports, facts["stars"], facts["imported"])
+
+
+def _unit(facts: Mapping[str, Any]) -> Unit:
+    return Unit(
+        digest=facts["digest"],
+        uses=_used(facts["uses"]),
+        annotations=_used(facts["annotations"]),
+        called_on_import=frozenset(map(tuple, facts["called_on_import"])),
+        changes_on_import=frozenset(map(tuple, facts["changes_on_import"])),
+        needed=tuple(Import(*each) for each in facts["needed"]),
+        effect=facts["effect"],
+        is_code=facts["is_code"],
+    )
+
+
+def _used(facts: Mapping[str, Any]) -> Uses:
+    return Uses(
+        chains=set(map(tuple, facts["chains"])),
+        inner={(Import(*target), None if rest is None else tuple(rest)) for target, rest in facts["inner"]},
+        references=set(facts["references"]),
+        loaded=set(facts["loaded"]),
+        packages=set(facts["packages"]),
+        dynamic=facts["dynamic"],
+        writes=facts["writes"],
+    )
 
 
 # -------------------------------------------------------------------------------------------------------- statements
@@ -263,6 +371,10 @@ def _is_text(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-def is_function(node: ast.stmt) -> bool:
-    """Whether the statement defines a function or a class."""
-    return isinstance(node, (*FUNCTIONS, ast.ClassDef))
+def _needed(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Import statements inside a node, except those in ``try`` and ``if`` statements."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child
+        elif not isinstance(child, ast.Try | ast.If | ast.expr):
+            yield from _needed(child)

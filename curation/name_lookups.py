@@ -8,6 +8,7 @@ import importlib.util
 import re
 from collections.abc import Iterable, Iterator
 from types import MappingProxyType
+from typing import NamedTuple
 
 Chain = tuple[str, ...]
 """A dotted name: ``np.linalg.norm`` is ``("np", "linalg", "norm")``."""
@@ -49,8 +50,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SIGNS = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop)
 
 
-@dataclasses.dataclass(frozen=True)
-class Import:
+class Import(NamedTuple):
     """``from module import name``; ``import module`` where ``name`` is empty."""
 
     module: str

@@ -15,13 +15,13 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 from .code_loading import FOLDERS, UnknownName, module_of
-from .definitions import Module, Unit, is_function, read_module
+from .definitions import Module, Unit, read_module
 from .name_lookups import Chain, Import, Uses
 
 Node = tuple[str, str]
@@ -314,7 +314,7 @@ class _Code:
 
     # ------------------------------------------------------------------------------------------------ edges
 
-    def _units(self, node: Node) -> list[Unit]:
+    def _units(self, node: Node) -> Sequence[Unit]:
         module = self.module(node[0])
         if module is None:
             return []
@@ -398,7 +398,7 @@ class _Code:
         return any(self._writes(node) for chain in unit.called_on_import for node in self.look_up(module, chain) if node[1])
 
     def _is_code(self, node: Node) -> bool:
-        return all(is_function(unit.node) for unit in self._units(node))
+        return all(unit.is_code for unit in self._units(node))
 
     def _writes(self, node: Node) -> bool:
         """Whether code changes global names when it is called."""
@@ -422,7 +422,7 @@ class _Code:
                 module = self.module(name)
                 if module is not None:
                     for unit in module.names.get(definition, ()):
-                        pending |= self._used(module, unit.annotations())
+                        pending |= self._used(module, unit.annotations)
         found: set[Node] = set()
         while pending:
             node = pending.pop()

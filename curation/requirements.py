@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,10 +13,7 @@ from .encoders.spec import OpenClip
 from .extras import EXTRAS, NeedsPackage, how_to_get, missing
 from .flow import PlanError, Stage
 from .keys import codes_in, plain
-from .name_lookups import imports_of
 from .reachable_code import reached, source_file
-
-_NODES = (ast.Import, ast.ImportFrom)
 
 
 def check_packages(stages: Iterable[Stage]) -> None:
@@ -119,18 +115,8 @@ def _imports(name: str, definitions: set[str]) -> Iterator[tuple[str, str]]:
 def _inner(module: Module, definitions: set[str]) -> Iterator[str]:
     for name in sorted(definitions):
         for unit in module.names.get(name, ()):
-            for node in _needed(unit.node):
-                for _, target in imports_of(node, module.package):
-                    yield from (target.module, *([f"{target.module}.{target.name}"] if target.name else ()))
-
-
-def _needed(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Import statements inside a node, except those in ``try`` and ``if`` statements."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, _NODES):
-            yield child
-        elif not isinstance(child, ast.Try | ast.If):
-            yield from _needed(child)
+            for target in unit.needed:
+                yield from (target.module, *([f"{target.module}.{target.name}"] if target.name else ()))
 
 
 def _read(name: str) -> Module | None:

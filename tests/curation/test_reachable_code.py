@@ -17,8 +17,9 @@ from types import CodeType
 
 import benchwright
 import pytest
+from benchwright.curation import definitions
 from benchwright.curation.code_loading import load
-from benchwright.curation.reachable_code import Reached, code_digest, one_look, reached
+from benchwright.curation.reachable_code import Reached, code_digest, one_look, reached, source_file
 
 from tests.files import copy_package
 
@@ -377,3 +378,48 @@ def test_stages_of_clear_are_stale_by_the_code_that_they_reach(tmp_path: Path) -
     assert (function, unused) == (set(), set())
     assert spec == {"embedded", "retrieved"}
     assert {"checked", "embedded"} <= reject < before.keys()
+
+
+def facts(module: definitions.Module) -> list[object]:
+    units = {unit: place for place, unit in enumerate(module.units)}
+    names = {name: [units[each] for each in found] for name, found in module.names.items()}
+    return [module.name, [vars(unit) for unit in units], names, module.imports, module.stars, module.imported]
+
+
+def test_definitions_from_the_cache_are_those_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    names = ["benchwright", "benchwright.curation", "benchwright.curation.flow", "benchwright.curation.registry"]
+    for name in names:
+        read, again = (definitions.read_module.__wrapped__(name, str(source_file(name)), 0) for _ in range(2))
+        assert read is not None
+        assert again is not None
+        assert facts(again) == facts(read)
+    kept = (tmp_path / "cache/benchwright/definitions").iterdir()
+    assert sorted(path.name.rpartition("-")[0] for path in kept) == names
+
+
+@pytest.mark.parametrize("change", ["none", "text", "damage", "parser"])
+def test_a_file_is_read_again_when_it_was_edited_or_its_cache_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(definitions, "_recipe", lambda: b"recipe")
+    path = tmp_path / "steps.py"
+    path.write_text("def step(row): return row\n")
+    read = definitions.read_module.__wrapped__
+    before = facts(read("package.steps", str(path), 0))
+    (kept,) = (tmp_path / "cache/benchwright/definitions").iterdir()
+    made = list[str]()
+    again = definitions._read
+    monkeypatch.setattr(definitions, "_read", lambda name, *rest: made.append(name) or again(name, *rest))
+    if change == "text":
+        path.write_text("def step(row): return [row]\n")
+    elif change == "damage":
+        kept.write_bytes(kept.read_bytes().replace(b"step", b"stop"))
+    elif change == "parser":
+        monkeypatch.setattr(definitions, "_recipe", lambda: b"another")
+    found = facts(read("package.steps", str(path), 0))
+    assert (found == before) == (change != "text")
+    assert made == ["package.steps"] * (change != "none")
+    assert facts(read("package.steps", str(path), 0)) == found
+    assert made == ["package.steps"] * (change != "none")
