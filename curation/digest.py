@@ -1,4 +1,4 @@
-"""Content digest of a stage's rows, and the check that no key was lost, both for the commit of the stage.
+"""Content digest of a stage's rows, computed part by part together with the sum of its keys.
 
 The content digest identifies what a stage made, independently of how its rows are divided into parts. It uses BLAKE3, because
 every row is hashed, and BLAKE3 is four times as fast as SHA-256 here. Files and payloads are hashed with SHA-256, which any
@@ -8,7 +8,6 @@ system can check.
 from __future__ import annotations
 
 import functools
-import hashlib
 import posixpath
 import threading
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 from blake3 import blake3
 
 from .flow import Stage
+from .key_hashes import KeySum, key_hashes
 from .keys import canonical
 from .parquet import compact
 from .part_writer import PartRecord, StepFailed, folder, part_name
@@ -125,60 +125,6 @@ def _fixed(array: pa.Array) -> Any:
         array = array.cast(pa.int64())
     values = _filled(array, False if pa.types.is_boolean(array.type) else 0).to_numpy(zero_copy_only=False)
     return np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<"), copy=False)).view(np.uint8)
-
-
-_WORD = 8
-_LONG = 1024
-"""Keys of more bytes than this are hashed one by one."""
-
-_HASHED = 1 << 14
-"""Number of keys that are hashed at a time: few enough that intermediate results fit in the cache."""
-
-_KEPT = np.array([(1 << 8 * count) - 1 for count in range(_WORD + 1)], dtype=np.uint64)
-"""Mask of the bits of a word that belong to a key, by the number of bytes left in the key (0 to 8)."""
-
-
-def key_hashes(keys: pa.ChunkedArray) -> np.ndarray:
-    """Hashes of keys, uint64 of shape (rows,). Different keys have the same hash with the probability of random 64-bit numbers.
-
-    >>> import pyarrow as pa
-    >>> one, other, again = key_hashes(pa.chunked_array([["a", "b"], ["a"]]))
-    >>> one == again, one == other
-    (np.True_, np.False_)
-    """
-    chunks = keys.cast(pa.large_string()).cast(pa.large_binary()).chunks
-    parts = [_hashes(chunk.slice(at, _HASHED)) for chunk in chunks for at in range(0, len(chunk), _HASHED)]
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint64)
-
-
-def _hashes(keys: pa.LargeBinaryArray) -> np.ndarray:
-    _, offsets, data = keys.buffers()
-    bounds = np.frombuffer(offsets, dtype=np.int64)[keys.offset : keys.offset + len(keys) + 1]
-    starts, lengths = bounds[:-1] - bounds[0], np.diff(bounds)
-    text = memoryview(data or b"")[bounds[0] : bounds[-1]]
-    padded = np.frombuffer(bytes(text) + bytes(_WORD), dtype=np.uint8)
-    words = np.ndarray(len(text) + 1, dtype="<u8", buffer=padded, strides=(1,))  # the word at every byte
-    found = _mixed(lengths.astype(np.uint64))
-    short = lengths <= _LONG
-    least = int(lengths.min()) if short.all() else 0
-    for at in range(0, int(lengths[short].max(initial=0)), _WORD):
-        rows = slice(None) if at < least else np.flatnonzero(short & (lengths > at))
-        word = words[starts[rows] + at]
-        if at + _WORD > least:
-            word &= _KEPT[np.minimum(lengths[rows] - at, _WORD)]
-        found[rows] = _mixed(found[rows] ^ word)
-    for row in np.flatnonzero(lengths > _LONG):
-        digest = hashlib.blake2b(text[starts[row] : starts[row] + lengths[row]], digest_size=_WORD).digest()
-        found[row] = int.from_bytes(digest, "little")
-    return found
-
-
-def _mixed(numbers: np.ndarray) -> np.ndarray:
-    """Mix each number, so that all bits of the result depend on all of its bits (Steele et al., SplittableRandom, 2014)."""
-    numbers = numbers + np.uint64(0x9E3779B97F4A7C15)
-    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return numbers ^ (numbers >> np.uint64(31))
 
 
 _EARLY_PARTS = 16
@@ -303,33 +249,3 @@ class Ledger:
             self._digest.update(pa.concat_tables(self._turned).combine_chunks() if several else self._turned[0])
             self._turned.clear()
         return self._digest
-
-
-class KeySum:
-    """Sum of key hashes, independent of their order, to compare the keys of two stages.
-
-    Args:
-        distinct: count repeated keys once; this takes 8 bytes of memory per row, otherwise memory is constant.
-    """
-
-    def __init__(self, *, distinct: bool) -> None:
-        self._distinct = distinct
-        self._sum = 0
-        self._hashes: list[np.ndarray] = []
-
-    def add(self, hashes: np.ndarray) -> None:
-        """Add keys to the sum by their ``key_hashes``."""
-        if self._distinct:
-            self._hashes.append(hashes)
-        else:
-            self._sum += int(np.add.reduce(hashes, dtype=np.uint64))
-
-    def total(self) -> int:
-        """The sum modulo 2**64."""
-        if not self._hashes:
-            return self._sum % 2**64
-        # For a million numbers, sorting is thirty times as fast as the hash table of np.unique.
-        hashes = np.sort(np.concatenate(self._hashes))
-        first = np.ones(len(hashes), dtype=bool)
-        np.not_equal(hashes[1:], hashes[:-1], out=first[1:])
-        return int(np.add.reduce(hashes[first], dtype=np.uint64)) % 2**64

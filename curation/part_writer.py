@@ -186,7 +186,8 @@ class PartWriter:
 
     def _check_repeatable(self, keys: pa.ChunkedArray) -> None:
         # Searching the text of all keys at once is many times as fast as key by key, and nearly always sufficient.
-        if not any(b" at 0x" in bytes(string_bytes(chunk)) for chunk in keys.chunks if len(chunk)):
+        texts = (np.frombuffer(string_bytes(chunk), dtype=np.uint8) for chunk in keys.chunks if len(chunk))
+        if not any(np.any(text == ord(" ")) and b" at 0x" in text.tobytes() for text in texts):
             return
         for key in keys.filter(pc.fill_null(pc.match_substring(keys, " at 0x"), False)).to_pylist():
             if without_addresses(key) != key:

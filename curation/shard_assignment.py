@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from .rows import BLOB
 from .stage_rows import Rows
-from .stages.external_sort import by_row, places_of, sorted_by_columns, sorted_by_numbers
+from .stages.external_sort import RowOrder, by_row, sorted_by_columns, sorted_by_numbers
 from .stages.reorder import StoredRows, reorder
 from .stages.spill import SpillableArray
 from .ustar import BLOCK, padded
@@ -88,10 +88,10 @@ def _placed(
 ) -> Iterator[pa.Table]:
     names, group, counts = _groups(rows, by)
     bounds = np.concatenate([[0], np.cumsum(counts)])
-    place = places_of(_sorted(rows, group, order), rows.num_rows)
-    weights = _weights(rows, sized_by, place) if sized_by else None
+    found = RowOrder(_sorted(rows, group, order), rows.num_rows)
+    weights = _weights(rows, sized_by, found.places()) if sized_by else None
     within, shards = -1, _Shards(max_samples, max_bytes)
-    for first, table in reorder(rows, lambda: place, rows.num_rows, bounds.tolist()):
+    for first, table in reorder(rows, lambda: found, bounds.tolist()):
         if first >= bounds[within + 1]:
             within = int(np.searchsorted(bounds, first, side="right")) - 1
             shards = _Shards(max_samples, max_bytes)

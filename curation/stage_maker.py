@@ -21,8 +21,9 @@ from .artifact import Artifact, artifact_file, code_file, load_artifact
 from .budget import check_not_empty
 from .code_changes import change, change_of_sources, codes, codes_of, definitions, edited, in_no_file, named_in, without_code
 from .cost import Meter
-from .digest import KeySum, Ledger, key_hashes
+from .digest import Ledger
 from .flow import PlanError, Stage
+from .key_hashes import KeySum, key_hashes
 from .keys import WhereOfRows, canonical, sha256
 from .local_files import remove_half_written
 from .part_writer import BEGUN, WORK, PartRecord, StepFailed, folder, part_name

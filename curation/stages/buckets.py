@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..rows import REJECTS, Sifted
-from .external_sort import DIGITS, MOST_DIGITS, NO_NUMBER, numbers_of_digits, places_of, sorted_by_numbers
+from .external_sort import DIGITS, MOST_DIGITS, NO_NUMBER, RowOrder, numbers_of_digits, sorted_by_numbers
 from .reorder import StoredRows, reorder
 from .spill import SpillableArray
 
@@ -251,10 +251,10 @@ def _tables(
 ) -> Iterator[pa.Table]:
     """Rows that have a time, in the order of time, with their bucket."""
 
-    def place() -> SpillableArray:
-        return places_of(sorted_by_numbers(times, absent=NO_NUMBER, scratch=scratch), len(times), scratch=scratch)
+    def order() -> RowOrder:
+        return RowOrder(sorted_by_numbers(times, absent=NO_NUMBER, scratch=scratch), len(times), scratch=scratch)
 
-    for first, table in reorder(rows, place, int(bounds[-1]), bounds.tolist(), scratch=scratch):
+    for first, table in reorder(rows, order, bounds.tolist(), scratch=scratch):
         bucket = int(numbers[np.searchsorted(bounds, first, side="right") - 1])
         column = pa.array(np.full(table.num_rows, bucket, dtype=np.int64))
         yield table.drop_columns(["bucket"] if "bucket" in table.column_names else []).append_column("bucket", column)

@@ -290,6 +290,52 @@ def places_of(order: Iterable[np.ndarray], count: int, *, scratch: str | None = 
     return by_row(placed(), count, kind, missing=nowhere(kind), scratch=scratch)
 
 
+class RowOrder:
+    """Rows in another order: their numbers where they are few, else the place of each, which need not be in memory.
+
+    Args:
+        stretches: row numbers in the new order, a stretch at a time, each at most once.
+        count: number of all rows, also of those that are left out.
+        scratch: as for ``places_of``.
+
+    >>> order = RowOrder([np.array([2, 0])], 3)
+    >>> len(order), order.rows(), order.places()[:]
+    (2, array([2, 0]), array([         1, 4294967295,          0], dtype=uint32))
+    """
+
+    def __init__(self, stretches: Iterable[np.ndarray], count: int, *, scratch: str | None = None) -> None:
+        self._count, self._scratch = count, scratch
+        self._rows: np.ndarray | None = None
+        self._places: SpillableArray | None = None
+        if count <= HELD_NUMBERS:
+            found = list(stretches)
+            self._rows = found[0] if len(found) == 1 else np.concatenate([np.empty(0, dtype=numbers_dtype(count)), *found])
+            self._len = len(self._rows)
+        else:
+            self._places = places_of(stretches, count, scratch=scratch)
+            self._len = sum(np.count_nonzero(some != nowhere(some.dtype)) for _, some in self._places.blocks())
+
+    def __len__(self) -> int:
+        """Number of rows that are in the order."""
+        return self._len
+
+    def rows(self) -> np.ndarray:
+        """Row numbers in the new order, integers of shape (len,)."""
+        if self._rows is not None:
+            return self._rows
+        rows, places = np.empty(len(self), dtype=np.int64), self.places()
+        for first, some in places.blocks():
+            there = np.flatnonzero(some != nowhere(places.dtype))
+            rows[some[there]] = there + first
+        return rows
+
+    def places(self) -> SpillableArray:
+        """Place of each row in the order: see ``places_of``."""
+        if self._places is None:
+            self._places = places_of([self.rows()], self._count, scratch=self._scratch)
+        return self._places
+
+
 def by_row(
     pieces: Iterable[tuple[np.ndarray, np.ndarray]],
     count: int,

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..threads import in_threads
-from .external_sort import nowhere
+from .external_sort import RowOrder, nowhere
 from .spill import SpillableArray, SpilledBatches, in_batches
 
 TABLE_ROWS = 1 << 18
@@ -64,8 +64,7 @@ def inverse(order: np.ndarray) -> np.ndarray:
 
 def reorder(
     rows: StoredRows,
-    place: Callable[[], SpillableArray],
-    count: int,
+    order: Callable[[], RowOrder],
     cuts: Sequence[int],
     *,
     scratch: str | None = None,
@@ -75,9 +74,7 @@ def reorder(
 
     Args:
         rows: all rows, of any columns (payload columns move as references).
-        place: returns the place of each row in the new order, from 0 to ``count`` - 1, as ``external_sort.places_of`` does;
-            rows that are ``nowhere`` are left out. It is called in another thread, while rows are read.
-        count: number of rows that have a place.
+        order: returns the new order; rows that are not in it are left out. It is called in another thread, while rows are read.
         cuts: places at which a table must not continue, such as the starts of buckets.
         scratch: folder for the temporary file, which takes about as much room as the rows in memory would.
         held_bytes: of rows that are held, ``HELD_BYTES`` by default; where there are more, all go through the file.
@@ -86,41 +83,38 @@ def reorder(
         Place of the table's first row, and the table.
 
     >>> from benchwright.curation.stage_rows import Rows
-    >>> from benchwright.curation.stages.external_sort import places_of
+    >>> from benchwright.curation.stages.external_sort import RowOrder
     >>> rows = Rows.of(pa.table({"key": ["a", "b", "c"]}))
-    >>> order = [np.array([2, 0, 1])]
-    >>> [(at, table["key"].to_pylist()) for at, table in reorder(rows, lambda: places_of(order, 3), 3, cuts=[0, 1])]
+    >>> order = RowOrder([np.array([2, 0, 1])], 3)
+    >>> [(at, table["key"].to_pylist()) for at, table in reorder(rows, lambda: order, cuts=[0, 1])]
     [(0, ['c']), (1, ['a', 'b'])]
     """
-    if not count:
-        return
     schema = rows.schema.remove_metadata()
     # Dictionaries take less room, and their codes are gathered faster than text.
     tables = (table.select(schema.names) for table in rows.batches(encoded=rows.repetitive()))
     held, size, seen, gather = list[pa.Table](), 0, 0, None
     with ThreadPoolExecutor(1) as beside:
-        placing = beside.submit(place)
+        ordering = beside.submit(order)
         for table in tables:
             held.append(table.replace_schema_metadata())
             size, seen = size + table.nbytes, seen + table.num_rows
             if size > (HELD_BYTES if held_bytes is None else held_bytes):
                 break
         else:
-            gather = _Gather(pa.concat_tables(held), schema)
-    places, edges = placing.result(), _edges(count, cuts, size / seen)
+            gather = _Gather(pa.concat_tables(held), schema) if held else None
+    found = ordering.result()
+    if not len(found):
+        return
+    edges = _edges(len(found), cuts, size / seen)
     if gather is None:
-        yield from _through_file(itertools.chain(held, tables), schema, places, edges, scratch)
+        yield from _through_file(itertools.chain(held, tables), schema, found.places(), edges, scratch)
         return
     del held
-    spans = itertools.pairwise(edges.tolist())
-    order = np.empty(count, dtype=np.int64)
-    for first, some in places.blocks():
-        there = np.flatnonzero(some != nowhere(places.dtype))
-        order[some[there]] = there + first
+    numbers, spans = found.rows(), itertools.pairwise(edges.tolist())
     if size < _FEW_BYTES:
-        yield from ((a, gather(order[a:b])) for a, b in spans)
+        yield from ((a, gather(numbers[a:b])) for a, b in spans)
         return
-    yield from in_threads(lambda a, b: (a, gather(order[a:b])), spans)
+    yield from in_threads(lambda a, b: (a, gather(numbers[a:b])), spans)
 
 
 class _Gather:
@@ -128,7 +122,8 @@ class _Gather:
 
     def __init__(self, table: pa.Table, schema: pa.Schema) -> None:
         self._schema = schema
-        self._table = table.select(schema.names).combine_chunks()
+        columns = in_threads(pa.ChunkedArray.combine_chunks, ((table[name],) for name in schema.names))
+        self._table = pa.Table.from_arrays(list(columns), names=schema.names)
 
     def __call__(self, indices: np.ndarray) -> pa.Table:
         return self._table.take(pa.array(indices)).cast(self._schema)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from ..digest import key_hashes
+from ..key_hashes import key_hashes
 from ..rows import Sifted, sift
 from .reorder import StoredRows
 from .spill import SpilledNumbers

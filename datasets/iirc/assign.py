@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ...curation.rows import REJECTS, Sifted, sift, with_column
-from ...curation.stages.external_sort import places_of, sorted_by_columns, stable_order
+from ...curation.stages.external_sort import RowOrder, sorted_by_columns, stable_order
 from ...curation.stages.ranks import coded, draws, places_in_groups
 from ...curation.stages.reorder import reorder
 from .hierarchy import Hierarchy, hierarchy_of_places, propose, read_hierarchy, read_parents
@@ -188,7 +188,7 @@ def assign(
     order, code, role = order[sort], code[sort], role[sort]
     in_super, in_sub = in_super[sort], in_sub[sort]
     del sort
-    for at, table in reorder(rows, lambda: places_of([order], rows.num_rows), len(order), [], held_bytes=_HELD_BYTES):
+    for at, table in reorder(rows, lambda: RowOrder([order], rows.num_rows), [], held_bytes=_HELD_BYTES):
         mine = slice(at, at + table.num_rows)
         kept = _with_columns(table, code[mine], role[mine], in_super[mine], in_sub[mine], tree, made)
         yield Sifted(kept, REJECTS.empty_table())

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...curation.rng import uniform
-from ...curation.stages.external_sort import places_of
+from ...curation.stages.external_sort import RowOrder
 from ...curation.stages.ranks import coded, draws, places_in_groups
 from ...curation.stages.reorder import reorder
 from ..roles import ROLES
@@ -351,7 +351,7 @@ def assign_increments(
     ranked = np.lexsort((place, group))
     blocks = pa.array(BLOCKS)
     cuts = (np.flatnonzero(np.diff(group[ranked])) + 1).tolist()
-    for start, table in reorder(rows, lambda: places_of([ranked], len(ranked)), len(ranked), cuts):
+    for start, table in reorder(rows, lambda: RowOrder([ranked], len(ranked)), cuts):
         some = ranked[start : start + table.num_rows]
         table = table.append_column("increment", pa.array(plan.increment[some], pa.int64()))
         table = table.append_column("novel", pa.array(plan.novel[some]))

@@ -16,6 +16,7 @@ import pytest
 from benchwright.curation.stages import external_sort, spill
 from benchwright.curation.stages.external_sort import (
     NO_NUMBER,
+    RowOrder,
     by_row,
     nowhere,
     numbers_of_digits,
@@ -63,6 +64,10 @@ def test_numbers_in_order(drawn: str, held: str, request: pytest.FixtureRequest)
     place = places_of(stretches, len(numbers))[:]
     assert place[expected].tolist() == list(range(len(expected)))
     assert (place == nowhere(place.dtype)).sum() == len(numbers) - len(expected)
+    order = RowOrder(stretches, len(numbers))
+    assert len(order) == len(expected)
+    assert order.rows().tolist() == expected.tolist()
+    assert order.places()[:].tolist() == place.tolist()
 
 
 @pytest.mark.usefixtures("small")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from benchwright.curation.digest import KeySum, key_hashes
+from benchwright.curation import key_hashes as module
+from benchwright.curation.key_hashes import KeySum, key_hashes
 
 KEYS = ["", "\0", "a", "a\0", "abcdefgh", "abcdefg", "abcdefghi", "ä", "x" * 1024, "x" * 1025, "x" * 5000, "x" * 4999 + "y"]
 
@@ -18,6 +19,17 @@ def test_all_are_told_apart_and_known_again_wherever_they_stand() -> None:
     np.testing.assert_array_equal(key_hashes(pieces), whole[order])
     np.testing.assert_array_equal(key_hashes(pa.chunked_array([KEYS]).slice(3, 4)), whole[3:7])
     np.testing.assert_array_equal(key_hashes(pa.chunked_array([KEYS]).dictionary_encode()), whole)
+
+
+def test_the_compiled_pass_gives_the_same_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("llvmlite", reason="llvmlite is not installed")
+    draw = np.random.default_rng(0)
+    drawn = ["".join(map(chr, draw.integers(1, 200, size))) for size in draw.integers(0, 40, 300)]
+    keys = pa.chunked_array([KEYS, [], drawn]).slice(1)
+    plain = key_hashes(keys)
+    monkeypatch.setattr(module, "_hashes", None)
+    monkeypatch.setattr(module, "_MANY", 1)
+    np.testing.assert_array_equal(key_hashes(keys), plain)
 
 
 def test_of_many_numbers_none_are_alike() -> None:

@@ -111,9 +111,9 @@ def test_wide_rows_come_in_smaller_tables(monkeypatch: pytest.MonkeyPatch) -> No
     assert [first for first, _ in ranks.in_tables(parted(table))] == list(range(0, COUNT, 90))
     monkeypatch.setattr(reorder, "TABLE_BYTES", 10 * table.nbytes // COUNT)
     back = np.arange(COUNT)[::-1]
-    order = external_sort.places_of([back], COUNT)
+    order = external_sort.RowOrder([back], COUNT)
     for held in (0, 1 << 30):  # through a file, and in memory
-        found = [part for _, part in reorder.reorder(parted(table), lambda: order, COUNT, [], held_bytes=held)]
+        found = [part for _, part in reorder.reorder(parted(table), lambda: order, [], held_bytes=held)]
         assert 5 < max(map(len, found)) < 15
         assert pa.concat_tables(found).equals(table.take(back))
 

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from benchwright.curation.artifact import load_artifact, load_run
-from benchwright.curation.digest import key_hashes
 from benchwright.curation.flow import Flow, PlanError, join, rows_of, source, step
+from benchwright.curation.key_hashes import key_hashes
 from benchwright.curation.keys import how, where
 from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.run import Busy, Progress, TooManyRejects, run, status
