@@ -107,8 +107,8 @@ class AvcReader:
 
         Returns:
             Indices of the pictures whose number neither follows that of the last reference picture, nor repeats it, as the
-            second field of a frame does; those of the last reference pictures before them, which may set the number back to
-            0; and whether the others all follow, from an IDR picture at the start.
+            second field of a frame does; for each, the index of that reference picture if the number follows 0, to which it may
+            have set it back, otherwise -1; and whether all numbers follow, from an IDR picture at the start.
         """
         _, instant, number, needed = pictures.T
         places = np.maximum.accumulate(np.where(needed, np.arange(len(number)), -1))
@@ -117,7 +117,8 @@ class AvcReader:
         known = (instant == 0) & (before >= 0)
         follows = (steps == 1) | ((steps == 0) & self._has_fields) | self._may_skip
         gaps = np.flatnonzero(known & ~follows)
-        return gaps, before[gaps], bool(np.where(instant, number == 0, known & (steps == 1)).all())
+        from_0 = (number == 1) | ((number == 0) & self._has_fields)
+        return gaps, np.where(from_0, before, -1)[gaps], bool(np.where(instant, number == 0, known & (steps == 1)).all())
 
 
 def _frame_num(slice_: bytes, count: int) -> int:

@@ -21,9 +21,10 @@ import numpy as np
 from ..child_processes import Died, limit_cpu, memory_is_short
 from ..rows import MachineFault, Reject
 from .av1 import Av1Reader, as_padding, needed_parts
-from .index import EXACT, KeyFrame, VideoIndex, open_video
+from .index import KeyFrame, VideoIndex
 from .limits import CONTAINERS, CpuBudget, VideoLimits
 from .nal import NalError
+from .opening import EXACT, open_video
 
 if TYPE_CHECKING:
     from av import Packet, VideoFrame

@@ -13,8 +13,8 @@ from ..rows import Blob
 from ..stages.folder import open_folder
 from .child import WALL_LIMIT_S, in_child
 from .frame_plans import FramePlan
-from .index import StreamChoice
 from .limits import VideoLimits
+from .opening import StreamChoice
 from .work import FrameSettings
 
 NO_SURPRISES = VideoLimits()

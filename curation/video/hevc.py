@@ -22,6 +22,8 @@ class HevcPicture(NamedTuple):
         kind: type of its units.
         order: lower bits of its number in order of display.
         references: number of the set of pictures that it is predicted from, in ``HevcReader.references``.
+        after_end: whether a sequence ends before it: it is decoded as the first picture of a file (8.1.3).
+        drops: whether it begins a sequence and drops those pictures before it that are not displayed yet (C.5.2.2).
     """
 
     starts: bool
@@ -30,6 +32,8 @@ class HevcPicture(NamedTuple):
     kind: int
     order: int
     references: int
+    after_end: bool
+    drops: bool
 
 
 _ReferenceSet = dict[int, bool]
@@ -59,6 +63,12 @@ _SLICE = 100
 """Number of bytes of a slice that are read for its references."""
 _SEQUENCE_SET, _PICTURE_SET = 33, 34
 """Types of parameter sets."""
+CRA = 21
+"""Type of random access points that may have leading pictures which need earlier ones."""
+_ENDS = (36, 37)
+"""Types of units that end a sequence, or all sequences."""
+TAIL = 16
+"""Number of bytes at the end of a packet that ``HevcReader.ends`` needs."""
 
 
 class HevcReader:
@@ -77,6 +87,8 @@ class HevcReader:
     def __init__(self, extradata: bytes) -> None:
         self.references: list[tuple[int, ...]] = [()]
         self._order_bits = 0
+        self._heads: dict[tuple[int, int, int, int], dict[tuple[int, int], int]] = {}
+        """Mask of a header without its order, ends of both, mask of an order -> type, masked header -> number of references."""
         self._parameters: dict[tuple[int, int], bytes] = {}
         self._sequences: dict[int, _Sequence] = {}
         self._pictures: dict[int, tuple[_Sequence, bool, int]] = {}
@@ -91,39 +103,50 @@ class HevcReader:
             for _ in range(extradata[22]):
                 found, at = counted_units(extradata, at + 3, int.from_bytes(extradata[at + 1 : at + 3]))
                 units_ += found
+        before = (2).to_bytes(self._length_bytes) if self._length_bytes else b"\0\0\1"
+        self._ends = tuple(before + bytes([kind << 1, 1]) for kind in _ENDS)
         for unit in sorted(units_, key=lambda unit: unit[:1]):  # sequences come first
             self._take(unit)
 
     def picture(self, packet: memoryview, is_key: bool) -> HevcPicture:
         """The picture of a packet; ``is_key``: whether the file marks it as key frame. Raises ``NalError`` if there is none."""
+        after_end = False
         for header, body in units(packet, self._length_bytes):
             kind = header >> 1 & 63
             if not body:
                 raise NalError("ended early")
             if kind in (_SEQUENCE_SET, _PICTURE_SET):
                 self._take(bytes([header]) + body)
+            elif kind in _ENDS:
+                after_end = True
             elif kind < 32:
                 second, of_another_view = body[0], header & 1 or body[0] >> 3
-                head = self._slice(kind, clean(body[1:_SLICE]))
+                order, references = self._order_and_references(kind, clean(body[1:_SLICE]))
                 return HevcPicture(
-                    is_key and 16 <= kind <= 21,
+                    is_key and 16 <= kind <= CRA,
                     (second & 7) - 1,
                     kind < 16 and kind % 2 == 0 and not of_another_view,
                     kind,
-                    head.order,
-                    self._number(head.references),
+                    order,
+                    references,
+                    after_end,
+                    16 <= kind < CRA and body[1] & 0x40 != 0,
                 )
         raise NalError("no slice")
 
+    def ends(self, tail: bytes) -> bool:
+        """Whether the last unit of a packet ends a sequence; ``tail``: its last ``TAIL`` bytes."""
+        return tail.rstrip(b"\0").endswith(self._ends)
+
     def pictures(self, heads: np.ndarray, sizes: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """As of ``AvcReader``: the attributes of ``HevcPicture``, int64 (packets, 6)."""
+        """As of ``AvcReader``: the attributes of ``HevcPicture``, int64 (packets, 8)."""
         at = self._length_bytes
         length, header, second = first_units(heads, at)
         kind, body = header >> 1 & 63, np.ascontiguousarray(heads[:, at : at + 16])
         known = (kind < 32) & (length > 2) & (length <= sizes - at)
         known[[found.start() // 16 for found in re.finditer(b"\0\0\3", body.tobytes())]] = False
         words = body.view(">u8").T.astype(np.uint64)
-        starts = keys & (kind >= 16) & (kind <= 21)
+        starts = keys & (kind >= 16) & (kind <= CRA)
         spare = (kind < 16) & (kind % 2 == 0) & (header & 1 == 0) & (second >> 3 == 0)
         order, references = np.zeros((2, len(heads)), dtype=np.int64)
         left = np.flatnonzero(known)
@@ -144,24 +167,29 @@ class HevcReader:
             order[alike] = words[0, alike] >> np.uint64(max(0, 64 - order_at - head.order_bits))
             order[alike] &= (1 << head.order_bits) - 1
             references[alike] = self._number(head.references)
-        pictures = np.stack([starts, (second & 7) - 1, spare, kind, order, references], axis=1).astype(np.int64)
-        is_ignored = (kind >= 32) & (kind != _SEQUENCE_SET) & (kind != _PICTURE_SET)
+        drops = (kind >= 16) & (kind < CRA) & (body[:, 2] & 0x40 > 0)
+        columns = [starts, (second & 7) - 1, spare, kind, order, references, np.zeros_like(kind), drops]
+        pictures = np.stack(columns, axis=1).astype(np.int64)
+        is_ignored = (kind >= 32) & ~np.isin(kind, (_SEQUENCE_SET, _PICTURE_SET, *_ENDS))
         ignored = is_ignored & (length > 1) & (length < sizes - at)
         return pictures, np.select([known, ignored], [0, at + length], -1)
 
-    def gaps(self, pictures: np.ndarray) -> np.ndarray:
-        """Indices of pictures before which others are missing: they are predicted from pictures that are not in the file.
-
-        Leading pictures of the first picture or of a broken link are no gaps: decoders skip those that need earlier pictures.
+    def gaps(self, pictures: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
+        """Pictures before which others are missing, those that decoders leave out, and whether they may drop others.
 
         Args:
-            pictures: attributes of ``HevcPicture`` of all pictures of a file, in file order, int64 (pictures, 6).
+            pictures: attributes of ``HevcPicture`` of all pictures of a file, in file order, int64 (pictures, 8).
+
+        Returns:
+            Indices of the pictures that are predicted from others that are not in the file; and mask, bool (pictures,), of the
+            leading pictures that need others before the first picture, before a broken link or before the end of a sequence;
+            and whether pictures may be dropped where a sequence begins, which depends on what a decoder has displayed by then.
         """
-        _, layer, _, kind, order, references = pictures.T
+        _, layer, _, kind, order, references, after_end, drops = pictures.T
         rows = np.arange(len(kind))
-        begins = ((kind >= 16) & (kind <= 20)) | (rows == 0)
+        begins = ((kind >= 16) & (kind < CRA)) | (after_end > 0) | (rows == 0)
         numbers = (np.cumsum(begins) << 34) + self._in_order(begins, (layer == 0) & ~_is_odd_one_out(kind), order)
-        random_access = np.maximum.accumulate(np.where((kind >= 16) & (kind <= 21), rows, -1))
+        random_access = np.maximum.accumulate(np.where((kind >= 16) & (kind <= CRA), rows, -1))
         skipped = ((kind == 8) | (kind == 9)) & (random_access >= 0) & begins[random_access]
         by_number = np.argsort(numbers, kind="stable")
         sorted_ = numbers[by_number]
@@ -177,7 +205,7 @@ class HevcReader:
             at = np.minimum(np.searchsorted(sorted_, wanted), len(rows) - 1)
             missing = (sorted_[at] != wanted) | (by_number[at] > rows[:, None])
         twice = by_number[1:][np.diff(sorted_) == 0]
-        return np.unique(np.append(np.nonzero(missing)[0], twice))
+        return np.unique(np.append(np.nonzero(missing)[0], twice)), skipped, bool((after_end | drops)[1:].any())
 
     def _in_order(self, begins: np.ndarray, anchors: np.ndarray, order: np.ndarray) -> np.ndarray:
         """Numbers of pictures in order of display, from the first of their sequence, by their lower bits (H.265 8.3.1)."""
@@ -218,6 +246,24 @@ class HevcReader:
         elif (sequence := self._sequences.get(bits.golomb())) is not None:
             bits.read(1)
             self._pictures[number] = (sequence, bits.read(1) == 1, bits.read(3))
+
+    def _order_and_references(self, kind: int, data: bytes) -> tuple[int, int]:
+        """The order of a picture and the number of its references, by its first slice behind the unit's header.
+
+        Headers that differ in nothing but the order are read once.
+        """
+        begin = int.from_bytes(data[:16].ljust(16, b"\0"))
+        for (mask, end, order_end, order_mask), known in self._heads.items():
+            if end <= 8 * len(data) and (references := known.get((kind, begin & mask))) is not None:
+                return begin >> 128 - order_end & order_mask, references
+        head = self._slice(kind, data)
+        references = self._number(head.references)
+        if head.end <= 128:
+            order_end = head.order_at + head.order_bits
+            mask = _ones(0, head.end) & ~_ones(head.order_at, order_end)
+            known = self._heads.setdefault((mask, head.end, order_end, (1 << head.order_bits) - 1), {})
+            known[kind, begin & mask] = references
+        return head.order, references
 
     def _slice(self, kind: int, data: bytes) -> _Slice:
         """Read the first slice of a picture behind the unit's header."""

@@ -12,8 +12,9 @@ import numpy as np
 from ..rows import Reject
 from .decoders import DECODERS, Miscounted, all_frames
 from .frame_plans import FramePlan, choose_frames
-from .index import StreamChoice, VideoIndex, read_index
+from .index import VideoIndex, read_index
 from .limits import CpuBudget, VideoLimits
+from .opening import StreamChoice
 from .pixels import Orientation, RgbConverter, encode_jpeg, orientation_of
 
 

@@ -175,6 +175,90 @@ def test_edit_lists_and_joined_files_are_no_gaps(intact, name, tmp_path):
         assert [truth[each] for each in given(tmp_path / "joined.mp4", **how)] == [*range(30), *range(30)]
 
 
+END_OF_SEQUENCE = b"\x48\1"
+
+
+@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize(
+    ("suffix", "at_start"), [(".mp4", False), (".mp4", True), (".mkv", False), (".mkv", True), (".ts", False), (".hevc", False)]
+)
+@pytest.mark.parametrize("name", ["open_hevc.mp4", "deep_open_hevc.mp4"])
+def test_leading_pictures_behind_the_end_of_a_sequence_are_left_out(intact, name, suffix, at_start, ends, tmp_path):
+    path, truth = intact[name]
+    begin = key_places(path)[1]
+    joined = tmp_path / f"joined{suffix}"
+    unit = len(END_OF_SEQUENCE).to_bytes(4) + END_OF_SEQUENCE if ends else b""
+    with av.open(str(path)) as source, av.open(str(joined), "w") as made:
+        packets = [packet for packet in source.demux(video=0) if packet.size]
+        copy = made.add_stream_from_template(source.streams.video[0])
+        last_s, step = max(packet.pts for packet in packets), packets[0].duration
+        behind = last_s + step - min(packet.pts for packet in packets[begin:])
+        runs = [(0, packet) for packet in packets] + [(behind, packet) for packet in packets[begin:]]
+        for place, (delay, packet) in enumerate(runs):
+            data = bytes(packet)
+            data = data + unit if place == len(packets) - 1 and not at_start else data
+            changed = av.Packet(unit + data if place == len(packets) and at_start else data)
+            changed.pts, changed.dts, changed.duration = packet.pts + delay, packet.dts + delay, step
+            changed.time_base, changed.is_keyframe, changed.stream = packet.time_base, packet.is_keyframe, copy
+            made.mux(changed)
+    if not ends:
+        assert check(joined, truth) == "missing_pictures"
+        return
+    frames = check_against_full_decode(joined, truth, "pictures may be dropped where a sequence begins")
+    first = frames.index(min(frames[20:]), 20)
+    assert 22 <= first < 30  # the pictures that are not displayed yet when the second sequence begins are dropped
+    assert frames == [*range(first), *range(frames[first], 30)]
+    assert begin < frames[first]  # leading pictures are left out
+
+
+def check_against_full_decode(path: Path, truth: Pictures, sequential: str) -> list[int]:
+    """Numbers of the frames of a full decode, which must be what the index leads to."""
+    frames = [truth[stored(frame)] for frame in decoded(path)]
+    if path.suffix in (".mp4", ".mkv"):
+        assert read_index(str(path), budget=CpuBudget(LIMITS)).sequential == sequential
+    for how in ({}, {"alone": True}, {"decoder": "ffmpeg"}):
+        assert [truth[each] for each in given(path, **how)] == frames, how
+    return frames
+
+
+def with_units(source: Path, to: Path, change: Callable[[int, bytearray], None]) -> Path:
+    """Copy a file; ``change`` gets the number of each packet, and each unit of it to edit."""
+
+    def changed(number: int, packet: bytes) -> bytes:
+        units = [bytearray([first]) + rest for first, rest in nal.units(memoryview(packet), 4)]
+        for unit in units:
+            change(number, unit)
+        return b"".join(len(each).to_bytes(4) + each for each in units)
+
+    return remux(source, to, changed)
+
+
+def test_leading_pictures_of_a_broken_link_are_left_out(intact, tmp_path):
+    path, truth = intact["open_hevc.mp4"]
+    link = key_places(path)[1]
+
+    def break_(number: int, unit: bytearray) -> None:
+        if number == link and unit[0] >> 1 == hevc.CRA:
+            unit[0] = 16 << 1
+
+    broken = with_units(path, tmp_path / "broken.mp4", break_)
+    frames = check_against_full_decode(broken, truth, "")
+    assert 20 < len(frames) < 30
+    assert read_index(str(broken), budget=CpuBudget(LIMITS)).n_frames == len(frames)
+
+
+def test_pictures_that_an_idr_picture_drops_do_not_count(intact, tmp_path):
+    path, truth = intact["closed_hevc.mp4"]
+
+    def drop(number: int, unit: bytearray) -> None:
+        if number and unit[0] >> 1 in (19, 20):
+            unit[2] |= 0x40
+
+    changed = with_units(path, tmp_path / "dropped.mp4", drop)
+    frames = check_against_full_decode(changed, truth, "pictures may be dropped where a sequence begins")
+    assert 20 < len(frames) < 30
+
+
 def test_a_file_without_its_highest_temporal_layer_is_no_gap(intact, tmp_path):
     path, truth = intact["layers_hevc.mp4"]
     lower = remux(path, tmp_path / "lower.mp4", lambda _, data: data * (_layer(data) < 2))
@@ -253,32 +337,62 @@ def test_of_h264_without_fields_a_number_that_comes_again_is_a_gap():
     assert reader.gaps(avc_pictures("I0", "P1", "B2", "P2", "P2", "P3"))[0].tolist() == [4]
 
 
-def test_numbers_of_h264_may_be_set_back_without_an_idr_picture(intact, tmp_path):
+def with_numbers(packet: bytes, number: int, *, sets_back: bool) -> bytes:
+    """A packet of H.264 with another number, whose picture may set the numbers back to 0."""
+    *others, (header, body) = nal.units(memoryview(packet), 4)
+    plain = nal.clean(body)
+    digits = "".join(format(each, "08b") for each in plain).rstrip("0")[:-1]
+    bits = nal.Bits(plain)
+    for _ in range(3):
+        bits.golomb()
+    at = len(plain) * 8 - bits.left
+    if header & 31 != 5:
+        digits = digits[:at] + format(number % 16, "04b") + digits[at + 4 :]
+    if sets_back:
+        assert digits[at + 4 : at + 7] == "000"  # no other number of references or order, no operations
+        digits = digits[: at + 6] + "1" + golomb(5) + golomb(0) + digits[at + 7 :]
+    units = [*(bytes([first]) + rest for first, rest in others), bytes([header]) + from_digits(digits + "1")]
+    return b"".join(len(each).to_bytes(4) + each for each in units)
+
+
+@pytest.fixture(scope="module")
+def one_group(intact, tmp_path_factory) -> Path:
+    """30 pictures, each predicted from the one before it."""
+    path = tmp_path_factory.mktemp("one_group") / "plain.mp4"
     simple = "cabac=0:ref=1:weightp=0:aud=0"
-    odd_videos.lavfi(SOURCE, *odd_videos.X264, "-g", "250", "-bf", "0", "-x264-params", simple, tmp_path / "plain.mp4")
-    truth = {stored(frame): at for at, frame in enumerate(decoded(tmp_path / "plain.mp4"))}
-    assert len(truth) == 30
+    odd_videos.lavfi(SOURCE, *odd_videos.X264, "-g", "250", "-bf", "0", "-x264-params", simple, path)
+    return path
 
-    def change(at: int, data: bytes, sets_back: bool = True) -> bytes:
-        *others, (header, body) = nal.units(memoryview(data), 4)
-        digits = "".join(format(each, "08b") for each in body.replace(b"\0\0\3", b"\0\0")).rstrip("0")[:-1]
-        bits = nal.Bits(body.replace(b"\0\0\3", b"\0\0"))
-        for _ in range(3):
-            bits.golomb()
-        number_at = len(body.replace(b"\0\0\3", b"\0\0")) * 8 - bits.left
-        if at > 10:
-            digits = digits[:number_at] + format((at - 10) % 16, "04b") + digits[number_at + 4 :]
-        if at == 10 and sets_back:
-            assert digits[number_at + 4 : number_at + 7] == "000"  # no other number of references or order, no operations
-            digits = digits[: number_at + 6] + "1" + golomb(5) + golomb(0) + digits[number_at + 7 :]
-        unit = bytes([header]) + from_digits(digits + "1")
-        return b"".join(len(each).to_bytes(4) + each for each in [*(bytes([h]) + b for h, b in others), unit])
 
-    path = remux(tmp_path / "plain.mp4", tmp_path / "set_back.mp4", change)
-    assert [truth[each] for each in given(path)] == list(range(30))
-    assert check(path, truth, alone=True) == check(path, truth, decoder="ffmpeg") == ""
-    path = remux(tmp_path / "plain.mp4", tmp_path / "gap.mp4", lambda at, data: change(at, data, False))
-    assert check(path, truth) == "missing_pictures"
+@pytest.mark.parametrize("suffix", [".mp4", ".ts"])
+@pytest.mark.parametrize(
+    ("resets", "unmarked", "lost", "reported"),
+    [
+        ([10], None, None, None),
+        ([10, 18], None, None, None),
+        ([10], 10, None, 11),
+        ([10, 18], 18, None, 19),
+        ([10, 18], None, 10, 10),
+        ([10, 18], None, 11, 11),  # the number behind a picture that sets numbers back is 1
+        ([10, 18], None, 14, 14),
+        ([10, 18], None, 25, 25),
+        ([10, 18], 18, 25, 19),
+    ],
+)
+def test_each_gap_of_h264_needs_a_picture_that_sets_numbers_back(one_group, tmp_path, suffix, resets, unmarked, lost, reported):
+    def change(at: int, data: bytes) -> bytes:
+        number = at - max((each for each in resets if each < at), default=0)
+        return with_numbers(data, number, sets_back=at in resets and at != unmarked) * (at != lost)
+
+    truth = {stored(frame): at for at, frame in enumerate(decoded(one_group))}
+    path = remux(one_group, tmp_path / f"changed{suffix}", change)
+    if reported is None:
+        assert [truth[each] for each in given(path)] == list(range(30))
+        assert check(path, truth, alone=True) == check(path, truth, decoder="ffmpeg") == ""
+        return
+    with pytest.raises(Reject, match=f"^missing_pictures: packet {reported} of {30 - (lost is not None)} ") as told:
+        given(path)
+    assert told.value.reason == "missing_pictures"
 
 
 def avc_reader(sps: bytes, *more: bytes) -> avc.AvcReader:
@@ -396,8 +510,8 @@ def test_of_hevc_what_is_not_read_is_said():
 def hevc_gaps(*pictures: tuple[int, int, tuple[int, ...]]) -> list[int]:
     """Gaps among pictures of (type, order, references)."""
     reader = hevc.HevcReader(HEVC)
-    rows = [(kind >= 16, 0, 0, kind, order % 16, reader._number(references)) for kind, order, references in pictures]
-    return reader.gaps(np.array(rows, dtype=np.int64)).tolist()
+    rows = [(kind >= 16, 0, 0, kind, order % 16, reader._number(references), 0, 0) for kind, order, references in pictures]
+    return reader.gaps(np.array(rows, dtype=np.int64))[0].tolist()
 
 
 def test_pictures_of_hevc_that_refer_to_absent_ones_are_gaps():
@@ -429,6 +543,25 @@ def test_hevc_headers_read_at_once_are_those_read_one_by_one():
         for packet, row, skip in zip(packets, found.tolist(), skips.tolist(), strict=True):
             if skip == 0:
                 slow = one.picture(memoryview(packet), True)
-                assert (*slow[:5], one.references[slow[5]]) == (*row[:5], all_.references[row[5]])
+                assert (*slow[:5], one.references[slow[5]], *slow[6:]) == (*row[:5], all_.references[row[5]], *row[6:])
+                alone = hevc.HevcReader(HEVC)
+                first = alone.picture(memoryview(packet), True)
+                assert (*slow[:5], one.references[slow[5]]) == (*first[:5], alone.references[first[5]])
         assert (skips == 0).sum() >= 18
         assert skips[20] == 6
+
+
+def test_of_hevc_a_header_that_is_cut_is_not_taken_for_the_same_read_before():
+    whole = hevc_slice(1, 9, (0, 1), (0, 1), 1, 0, 7, (0, 1))  # whose last byte is 0
+    reader = hevc.HevcReader(HEVC)
+    reader.picture(memoryview(whole), False)
+    for size in range(6, 12):
+        cut = (size - 4).to_bytes(4) + whole[4:size]
+        told = []
+        for each in (reader, hevc.HevcReader(HEVC)):
+            try:
+                told.append(each.picture(memoryview(cut), False).order)
+            except nal.NalError as error:
+                told.append(str(error))
+        assert told[0] == told[1], size
+        assert (told[0] == "ended early") == (size < 10), size
