@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -136,13 +136,13 @@ def metric_blocks(
         decimals=2 if degrees else 1,
         published=published,
     )
-    return [table, *own_metrics(lines), *settings_details(lines)]
+    return [*([table] if metrics else []), *own_metrics(lines, but=[*metrics.values()]), *settings_details(lines)]
 
 
-def own_metrics(lines: Sequence[Line]) -> list[Block]:
-    """Metrics added by the settings to the benchmark's: those without a split."""
+def own_metrics(lines: Sequence[Line], *, but: Collection[str] = ()) -> list[Block]:
+    """Metrics added by the settings to the benchmark's: those without a split, ``but`` for some that are shown elsewhere."""
     parts = [line.rows.filter(pc.and_(pc.is_null(line.rows["position"]), pc.equal(line.rows["split"], ""))) for line in lines]
-    names = dict.fromkeys(name for part in parts for name in part["metric"].to_pylist())
+    names = dict.fromkeys(name for part in parts for name in part["metric"].to_pylist() if name not in but)
     columns = whole_columns({name: name for name in names})
     return [lines_table(lines, columns, "Your own metrics, mean over runs", times=1, decimals=4)] if names else []
 

@@ -363,9 +363,11 @@ def results_page(run: ShownRun) -> str:
 
 
 def _metrics(run: ShownRun, lines: Sequence[Line]) -> Mapping[str, str]:
-    """Heading -> metric: the benchmark's choice, or all metrics of whole trainings; a user's pipeline code is not loaded."""
+    """Heading -> metric: the benchmark's choice; for a user's pipeline, whose code is not loaded, all metrics of whole trainings
+    that have a split, since the others are shown anyway."""
     record = run.record
     if "pipeline" not in record.code and (shown := find(record.pipeline).shown):
         return shown
-    parts = [line.rows.filter(pc.is_null(line.rows["position"])) for line in lines]
+    whole = [line.rows.filter(pc.is_null(line.rows["position"])) for line in lines]
+    parts = [rows.filter(pc.not_equal(rows["split"], "")) for rows in whole]
     return {name: name for name in dict.fromkeys(name for part in parts for name in part["metric"].to_pylist())}

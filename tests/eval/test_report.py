@@ -402,6 +402,10 @@ def test_what_was_measured_is_a_row_a_line_with_its_deviation_and_the_papers_bel
     assert table.rows == [["er", "this run", Cell(55.0, note="± 7.1")], ["naive", "Table 6", 87.7]]
     assert isinstance(own, Table)
     assert own.rows == [["er", Cell(12.5, note="± 0.0000")]]
+    for metrics, columns in (({"Acc": "acc", "mine": "held"}, ["Acc", "mine"]), ({}, ["held"])):
+        (only,) = metric_blocks(found, metrics)  # each metric once
+        assert isinstance(only, Table)
+        assert only.columns == ["method", *columns]
 
 
 def test_joint_training_is_a_point_at_the_last_task_where_that_is_asked():
