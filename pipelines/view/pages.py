@@ -363,8 +363,9 @@ def results_page(run: ShownRun) -> str:
 
 
 def _metrics(run: ShownRun, lines: Sequence[Line]) -> Mapping[str, str]:
-    """Heading -> metric: the benchmark's choice; for a user's pipeline, whose code is not loaded, all metrics of whole trainings
-    that have a split, since the others are shown anyway."""
+    """Heading -> metric: the benchmark's choice; for a user's pipeline, whose code is not loaded, all metrics of whole
+    trainings that have a split, since the others are shown anyway.
+    """
     record = run.record
     if "pipeline" not in record.code and (shown := find(record.pipeline).shown):
         return shown
