@@ -75,7 +75,8 @@ def ours(urls: list[str], concurrency: int) -> int:
     from benchwright.curation.garbage import collect_rarely
     from benchwright.curation.rows import Rejected
     from benchwright.curation.stages import connections
-    from benchwright.curation.stages.fetch import FetchLimits, FetchPace, LinkedImage, fetch_images
+    from benchwright.curation.stages.fetch import LinkedImage, fetch_images
+    from benchwright.curation.stages.fetch_settings import FetchLimits, FetchPace
 
     collect_rarely()
     pace, limits = FetchPace(concurrency=concurrency, per_host=concurrency), FetchLimits()

@@ -28,7 +28,7 @@ from ...curation.stages.buckets import (
 )
 from ...curation.stages.choose import Labelled, choose, class_order
 from ...curation.stages.embed import embed_images, embed_images_half
-from ...curation.stages.fetch import FetchLimits, fetch_images
+from ...curation.stages.fetch_settings import FetchLimits
 from ...curation.stages.image_sources import FoundImage, drop_duplicate_content, folder_pieces, read_image
 from ...curation.stages.images import check_image
 from ...curation.stages.retrieve import Concept, Retrieved, retrieve
@@ -221,6 +221,8 @@ def _fetched(listed: Flow, c: ClearConfig, s: YfccSource) -> Flow:
     if s.images_root:
         read = step(read_image, root=where(s.images_root), path=s.images_path, max_bytes=c.images.max_bytes)
         return listed.each("fetched", read, max_rejects=_budget(c), rows_per_part=c.rows_per_part)
+    from ...curation.stages.fetch import fetch_images  # loads aiohttp
+
     limits = FetchLimits(min_bytes=c.images.min_bytes, max_bytes=c.images.max_bytes, **dataclasses.asdict(s.limits))
     fetch = step(fetch_images, limits=limits, pace=how(s.pace))
     return listed.each_batch("fetched", fetch, max_rejects=_budget(c), rows_per_part=c.rows_per_part)

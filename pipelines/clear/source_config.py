@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from ...curation.stages.fetch import FetchLimits, FetchPace
+from ...curation.stages.fetch_settings import FetchLimits, FetchPace
 from ...datasets.yfcc100m.fields import EXTRA
 from ..config import Digest, Location
 from ..feature_sets import checked_names

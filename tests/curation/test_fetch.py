@@ -31,7 +31,8 @@ from benchwright.curation.run import run
 from benchwright.curation.stages import connections
 from benchwright.curation.stages import fetch as fetching
 from benchwright.curation.stages.connections import is_public
-from benchwright.curation.stages.fetch import TRANSIENT_REASONS, FetchedImage, FetchLimits, FetchPace, LinkedImage, fetch_images
+from benchwright.curation.stages.fetch import TRANSIENT_REASONS, FetchedImage, LinkedImage, fetch_images
+from benchwright.curation.stages.fetch_settings import FetchLimits, FetchPace
 from PIL import Image
 
 FAST = FetchPace(timeout_s=5, retries=0, backoff_s=0.01, max_backoff_s=2, per_host=64)
@@ -699,7 +700,8 @@ def test_too_many_open_files_are_no_fault_of_a_row(server: Server) -> None:
     script = (
         "import asyncio, os, resource, sys\n"
         "from benchwright.curation.rows import MachineFault\n"
-        "from benchwright.curation.stages.fetch import FetchLimits, FetchPace, LinkedImage, fetch_images\n"
+        "from benchwright.curation.stages.fetch import LinkedImage, fetch_images\n"
+        "from benchwright.curation.stages.fetch_settings import FetchLimits, FetchPace\n"
         "limits, pace = FetchLimits(allow_private_hosts=True), FetchPace(retries=0)\n"
         "async def look():\n"
         "    used = len(os.listdir('/proc/self/fd'))\n"

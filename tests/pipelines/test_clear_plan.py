@@ -13,7 +13,7 @@ import pytest
 from benchwright.curation.flow import Flow
 from benchwright.curation.qa.imports import import_votes
 from benchwright.curation.qa.rounds import votes_of
-from benchwright.curation.stages.fetch import FetchLimits
+from benchwright.curation.stages.fetch_settings import FetchLimits
 from benchwright.datasets.clear.facts import facts, published_limits
 from benchwright.pipelines import api
 from PIL import Image
