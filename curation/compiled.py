@@ -85,12 +85,12 @@ class Passes:
 
     def _code(self, machine: Any) -> tuple[list[str], bytes]:
         """Names of the functions and their object file, from the cache or compiled."""
-        name = f"compiled/{self._module}-{self._key(machine)[:32]}.o"
-        if (found := cached(name)) is not None:
+        key = self._key(machine)
+        if (found := cached("compiled", self._module, key)) is not None:
             listed, code = found.split(b"\n", 1)
             return listed.decode().split(), code
         names, code = _compile(self._load(), machine)
-        keep(name, b"\n".join([" ".join(names).encode(), code]))  # where nothing is kept, every process compiles
+        keep("compiled", self._module, key, b"\n".join([" ".join(names).encode(), code]))  # if it cannot be kept, all compile
         return names, code
 
     def _key(self, machine: Any) -> str:

@@ -96,12 +96,11 @@ def read_module(name: str, path: str, _mtime_ns: int) -> Module | None:
     package = name if os.path.basename(path) == "__init__.py" else name.rpartition(".")[0]
     if not package:
         return _read(name, package, text)
-    place = f"definitions/{name}-{hashlib.sha256(os.path.dirname(path).encode()).hexdigest()[:12]}.json"
     key = hashlib.sha256(b"\0".join([_recipe(), name.encode(), package.encode(), text])).hexdigest()
-    if (known := cached(place)) is not None and known.startswith(key.encode()):
-        return _unpacked(name, json.loads(known[len(key) :]))
+    if (known := cached("definitions", name, key)) is not None:
+        return _unpacked(name, json.loads(known))
     if (read := _read(name, package, text)) is not None:
-        keep(place, key.encode() + _packed(read))
+        keep("definitions", name, key, _packed(read))
     return read
 
 

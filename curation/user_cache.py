@@ -7,6 +7,7 @@ folder that can be used, everything is made again.
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import os
 import stat
@@ -15,24 +16,29 @@ from pathlib import Path
 
 import platformdirs
 
+_VERSIONS = 4
+"""Most files of one subject that are kept, the newest."""
 
-def cached(name: str) -> bytes | None:
+
+def cached(kind: str, subject: str, key: str) -> bytes | None:
     """Content of a file; None if there is none, if it is damaged, or if others can have written it.
 
     Args:
-        name: path in the cache folder, as ``compiled/sift.o``.
+        kind: folder of the file.
+        subject: what it is of, such as the name of a module.
+        key: hexadecimal digest of all that determines its content.
     """
     with contextlib.suppress(OSError, ValueError):
-        digest, content = _own_bytes(_folder() / name).split(b"\n", 1)
+        digest, content = _own_bytes(_path(kind, subject, key)).split(b"\n", 1)
         if digest.decode() == hashlib.sha256(content).hexdigest():
             return content
     return None
 
 
-def keep(name: str, content: bytes) -> None:
-    """Write a file for ``cached``, replacing an earlier one, if there is a folder to write to."""
+def keep(kind: str, subject: str, key: str, content: bytes) -> None:
+    """Write a file for ``cached``, if there is a folder to write to; old files of the same subject are removed."""
     with contextlib.suppress(OSError):
-        path = _folder() / name
+        path = _path(kind, subject, key)
         _make_own(path.parent)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as stream:  # for its owner only
             try:
@@ -40,8 +46,15 @@ def keep(name: str, content: bytes) -> None:
                 stream.close()
                 os.replace(stream.name, path)
             except BaseException:
-                os.unlink(stream.name)
+                Path(stream.name).unlink(missing_ok=True)
                 raise
+        versions = path.parent.glob(f"{glob.escape(subject)}-*")
+        for old in sorted(versions, key=os.path.getmtime)[:-_VERSIONS]:
+            old.unlink(missing_ok=True)
+
+
+def _path(kind: str, subject: str, key: str) -> Path:
+    return _folder() / kind / f"{subject}-{key[:32]}"
 
 
 def check_folders(path: Path) -> None:

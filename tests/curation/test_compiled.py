@@ -68,7 +68,7 @@ def loads(folder: Path) -> bool:
 
 
 def cached(folder: Path) -> list[Path]:
-    return sorted((folder / "cache").rglob("*.o"))
+    return sorted((folder / "cache").rglob("some_passes-*"))
 
 
 def check(passes: Passes) -> None:
@@ -130,7 +130,7 @@ def test_a_user_without_a_home_has_no_cache(folder: Path, monkeypatch: pytest.Mo
     check(written(folder))
     check(written(folder))
     assert loads(folder)
-    assert not list(folder.rglob("*.o"))
+    assert not list(folder.rglob("some_passes-*"))
 
 
 def test_nothing_is_left_of_a_cache_that_could_not_be_written(folder: Path) -> None:

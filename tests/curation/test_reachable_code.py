@@ -17,7 +17,7 @@ from types import CodeType
 
 import benchwright
 import pytest
-from benchwright.curation import definitions
+from benchwright.curation import definitions, user_cache
 from benchwright.curation.code_loading import load
 from benchwright.curation.reachable_code import Reached, code_digest, one_look, reached, source_file
 
@@ -423,3 +423,13 @@ def test_a_file_is_read_again_when_it_was_edited_or_its_cache_damaged(
     assert made == ["package.steps"] * (change != "none")
     assert facts(read("package.steps", str(path), 0)) == found
     assert made == ["package.steps"] * (change != "none")
+
+
+def test_only_the_newest_versions_of_a_file_stay_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for number in range(7):
+        user_cache.keep("kind", "package.steps", f"{number:032}", b"content")
+        os.utime(tmp_path / f"cache/benchwright/kind/package.steps-{number:032}", (number, number))
+        user_cache.keep("kind", "package.steps_too", f"{number:032}", b"content")
+    known = [user_cache.cached("kind", "package.steps", f"{number:032}") for number in range(7)]
+    assert known == [None] * 3 + [b"content"] * 4
