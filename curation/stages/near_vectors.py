@@ -127,7 +127,7 @@ def vector_pairs(
     >>> vectors = Stacked([np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]], np.float32)])
     >>> for pairs in vector_pairs(vectors, np.arange(3), "abc", 0.7, VectorSearch()):
     ...     print(pairs.left, pairs.right, pairs.similarity.round(2))
-    [0] [1] [0.8]
+    [1] [0] [0.8]
     """
     comparison = _Comparison(vectors, min_cosine, linking)
     if search.kind == "flat" or (search.kind == "auto" and len(rows) <= search.flat_rows):
