@@ -177,7 +177,8 @@ def retrieve(quick: bool) -> None:
 
 def near(quick: bool) -> None:
     """Pairs of near vectors."""
-    from benchwright.curation.stages.near_vectors import Stacked, VectorSearch, vector_pairs
+    from benchwright.curation.stages.near_vectors import VectorSearch, vector_pairs
+    from benchwright.curation.stages.unit_vectors import Stacked
 
     count = 5_000 if quick else 100_000
     plain = unit(count, 512, 0, np.float32)

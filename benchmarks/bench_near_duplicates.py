@@ -31,8 +31,9 @@ from benchwright.curation.rows import Blob
 from benchwright.curation.stage_rows import Rows
 from benchwright.curation.stages.near_duplicates import near_duplicates_by_hash
 from benchwright.curation.stages.near_hashes import hash_pairs
-from benchwright.curation.stages.near_vectors import Stacked, VectorSearch, vector_pairs
+from benchwright.curation.stages.near_vectors import VectorSearch, vector_pairs
 from benchwright.curation.stages.picture_hash import Picture, hash_picture
+from benchwright.curation.stages.unit_vectors import Stacked
 from PIL import Image, ImageEnhance
 
 DISTANCES = (2, 4, 6, 8, 10, 12)

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import torch
 from benchwright.curation.encoders.torchvision_compat import ensure_torchvision
-from benchwright.curation.stages.near_vectors import Stacked, VectorSearch, vector_pairs
+from benchwright.curation.stages.near_vectors import VectorSearch, vector_pairs
 from benchwright.curation.stages.nominate import gpu_knn
 from benchwright.curation.stages.topk import TopK
+from benchwright.curation.stages.unit_vectors import Stacked
 from benchwright.pipelines import api
 from benchwright.pipelines.jobs import job
 

@@ -313,7 +313,7 @@ class RowOrder:
             self._len = len(self._rows)
         else:
             self._places = places_of(stretches, count, scratch=scratch)
-            self._len = sum(np.count_nonzero(some != nowhere(some.dtype)) for _, some in self._places.blocks())
+            self._len = sum(int(np.count_nonzero(some != nowhere(some.dtype))) for _, some in self._places.blocks())
 
     def __len__(self) -> int:
         """Number of rows that are in the order."""

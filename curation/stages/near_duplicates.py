@@ -20,11 +20,12 @@ from ..rows import REJECTS, Sifted, with_column
 from . import near_hashes
 from .external_sort import numbers_dtype
 from .near_hashes import Pairs, numbered_hash_pairs
-from .near_vectors import Stacked, VectorSearch, distinct_vectors, vector_pairs
+from .near_vectors import VectorSearch, distinct_vectors, vector_pairs
 from .picture_hash import DIGITS
 from .ranks import Codes
 from .reorder import inverse
 from .spill import SpilledNumbers, of_at_least
+from .unit_vectors import Stacked
 
 if TYPE_CHECKING:
     from ..stage_rows import Rows
@@ -178,7 +179,7 @@ def near_duplicates_by_vector(
         if count < 2:
             continue
         mine = distinct_vectors(vectors, np.concatenate([numbers for (numbers,) in pieces]), links.add)
-        for pair in vector_pairs(vectors, mine, _Keys(rows, mine), min_cosine, search, device=device):
+        for pair in vector_pairs(vectors, mine, _Keys(rows, mine), min_cosine, search, device=device, linking=True):
             links.add(pair)
     yield from _sifted(rows, links, rule)
 

@@ -1,61 +1,41 @@
 """Pairs of rows whose vectors have a cosine that reaches a threshold, in batches.
 
-All are compared, by faiss, or (IVF) those of the nearest cells. Cells hold about ``_CELL_ROWS`` rows each, so that the time per
-row hardly grows. They have two levels: k-means of a sample makes groups, then that of each group's sample its cells. A row is
-compared with the centres of the groups, and with those of the cells of its nearest groups. One group after another is compared,
-so that vectors stay in the files of their parts. Centres are vectors of whole numbers, of which all sums are exact: cells
-depend neither on the processor nor on the number of threads. Of the products of two rows, which are float32, float64 sums in
-one fixed order decide.
+All are compared, or (IVF) those of the nearest cells (``vector_cells.py``), one group of cells after another, so that vectors
+stay in the files of their parts. Products in float32 nominate pairs, by a bound of their error; of the products of two rows,
+which are float32, float64 sums in one fixed order decide. Such a sum takes some hundred times as long as a product in a matrix,
+so that of many near rows only the pairs are decided that may change a group or the nearest of a row.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 import logging
-import math
-import mmap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from blake3 import blake3
 
-from ..rng import uniform
 from ..threads import ahead
 from .near_hashes import PAIRS, Pairs, distinct_rows, stretches
 from .nominate import TF32, Knn, faiss_uses_gpu, gpu_knn
-from .spill import SpillableArray, SpilledNumbers
-from .topk import RESCORE_ROWS, UNIT_ROUNDOFF, summed_products
+from .spill import SpilledNumbers
+from .topk import UNIT_ROUNDOFF, summed_products
+from .unit_vectors import Stacked, blocks_of, placed
+from .vector_cells import Cells, by_cell, cells_of, drawn_rows
 
 _BLOCK_ROWS = 1 << 12
-_DRAWN_KEYS = 1 << 18
-
-_CELL_ROWS = 256
-"""Number of rows per cell, on average: fewer rows cost more centres, more rows more comparisons."""
-
-_GROUPS = 4
-"""Number of groups of cells, as a multiple of the square root of the number of cells."""
-
-_NEAREST_GROUPS, _FIRST_GROUPS = 32, 8
-"""Number of groups among whose cells the nearest ones of a row are searched for, and of those that are searched first."""
-
-_SAMPLED, _MOST_SAMPLED = 64, 1 << 16
-"""Number of rows per cell from which cells are computed, and the maximum for the cells of a group."""
-
-_ROUNDS = 10
-"""Rounds of k-means."""
 
 _ASSIGNED, _HELD_ROWS, _ASKED = 1 << 14, 1 << 16, 1 << 17
 """Number of rows assigned to cells at a time, of rows of a group in memory, and of searches in its cells, each of a row and a
 cell."""
 
-_NUMBERS, _NONE = (1 << 24) - 1, np.iinfo(np.int64).min
-"""The bits of a cell's number, and what is below each product with a number."""
-
 _NEAREST = 64
 """Number of neighbours per row that a GPU returns; a row that may have more is searched again on the CPU."""
+
+_DENSE = 4
+"""Number of nominated pairs per row from which on not all of them are decided."""
 
 _CHECKED_ROWS = 1000
 """Number of rows on which the recall of IVF is measured."""
@@ -86,66 +66,6 @@ class VectorSearch:
             raise ValueError(f"search kind is {self.kind!r}: one of auto, flat, ivf")
         if min(self.flat_rows, self.probes, self.cells or 1) < 1:
             raise ValueError(f"{self}: flat_rows, cells and probes are at least 1")
-
-
-class Stacked:
-    """Vectors of consecutive parts, by row number; memory-mapped parts are not copied, and leave memory once they are read."""
-
-    def __init__(self, parts: Sequence[np.ndarray]) -> None:
-        self._parts = [np.asarray(part) for part in parts if len(part)]
-        self._maps = [_map_of(part) for part in self._parts]
-        self._ends = np.cumsum([len(part) for part in self._parts])
-        if any(part.ndim != 2 or part.shape[1] != self._parts[0].shape[1] for part in self._parts):
-            raise ValueError(f"vectors have the shapes {sorted({part.shape[1:] for part in self._parts})}: expected one width")
-
-    @property
-    def width(self) -> int:
-        """Number of values of a vector."""
-        return self._parts[0].shape[1] if self._parts else 0
-
-    def stored(self, rows: np.ndarray) -> np.ndarray:
-        """Vectors (n, d) float32 of rows (n,), as they are stored."""
-        out = np.empty((len(rows), self.width), dtype=np.float32)
-        order = np.argsort(rows, kind="stable")
-        bounds = np.searchsorted(rows[order], self._ends)
-        numbers = np.flatnonzero(np.diff(bounds, prepend=0))
-        for each, mine in zip(numbers, np.split(order, bounds[numbers])[: len(numbers)], strict=True):
-            out[mine] = self._parts[each][rows[mine].astype(np.int64) - (self._ends[each] - len(self._parts[each]))]
-            if (mapped := self._maps[each]) is not None:
-                mapped.madvise(mmap.MADV_DONTNEED)  # the system may keep the pages, but they no longer count as ours
-        return out
-
-    def take(self, rows: np.ndarray) -> np.ndarray:
-        """Unit vectors (n, d) float32 of rows (n,); NaN for vectors of length 0 or not finite."""
-        out = self.stored(rows)
-        for start in range(0, len(out), RESCORE_ROWS):
-            some = out[start : start + RESCORE_ROWS]
-            np.divide(some, _lengths(some)[:, None], out=some, casting="unsafe")
-        return out
-
-    def roughly(self, rows: np.ndarray) -> np.ndarray:
-        """Unit vectors that may differ from those of ``take`` in the last bit; 0 for vectors of length 0 or not finite."""
-        out = self.stored(rows)
-        lengths = np.sqrt(np.einsum("nd,nd->n", out, out, dtype=np.float64))
-        good = (lengths > 0) & np.isfinite(lengths)
-        out[~good] = 0
-        return np.divide(out, np.where(good, lengths, 1)[:, None], out=out, casting="unsafe")
-
-
-def _map_of(part: np.ndarray) -> mmap.mmap | None:
-    """The file that is mapped to the memory of an array, if any, where the system can be told to let go of it."""
-    base: Any = part
-    while isinstance(base, np.ndarray):
-        base = base.base
-    letting_go = isinstance(base, mmap.mmap) and not part.flags.writeable and hasattr(mmap, "MADV_DONTNEED")
-    return base if letting_go else None
-
-
-def _lengths(vectors: np.ndarray) -> np.ndarray:
-    """Lengths of vectors (n, d); NaN for 0 or not finite."""
-    lengths = np.sqrt(summed_products(vectors.T, vectors.T))
-    lengths[(lengths == 0) | ~np.isfinite(lengths)] = np.nan
-    return lengths
 
 
 def distinct_vectors(vectors: Stacked, rows: np.ndarray, add: Callable[[Pairs], None]) -> np.ndarray:
@@ -182,7 +102,14 @@ def _digests(vectors: Stacked, rows: np.ndarray) -> Iterator[list[np.ndarray]]:
 
 
 def vector_pairs(
-    vectors: Stacked, rows: np.ndarray, keys: Iterable[str], min_cosine: float, search: VectorSearch, *, device: str = "cpu"
+    vectors: Stacked,
+    rows: np.ndarray,
+    keys: Iterable[str],
+    min_cosine: float,
+    search: VectorSearch,
+    *,
+    device: str = "cpu",
+    linking: bool = False,
 ) -> Iterator[Pairs]:
     """Find pairs of rows whose cosine is at least ``min_cosine``.
 
@@ -193,209 +120,68 @@ def vector_pairs(
         min_cosine: the threshold.
         search: search settings.
         device: ``cuda`` lets a GPU nominate pairs, if faiss was built for it. The result is the same.
+        linking: where very many rows are near, leave out pairs without which the groups of rows that pairs connect, and the
+            similarity of each row with its nearest one, are the same; which ones depends on the machine. Otherwise all pairs
+            are found, in time that grows with their number: about 10 microseconds each for vectors of 512 numbers.
+
+    >>> vectors = Stacked([np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]], np.float32)])
+    >>> for pairs in vector_pairs(vectors, np.arange(3), "abc", 0.7, VectorSearch()):
+    ...     print(pairs.left, pairs.right, pairs.similarity.round(2))
+    [1] [0] [0.8]
     """
-    floor = min_cosine - vectors.width * 2 * UNIT_ROUNDOFF
+    comparison = _Comparison(vectors, min_cosine, linking)
     if search.kind == "flat" or (search.kind == "auto" and len(rows) <= search.flat_rows):
-        yield from _all_pairs(vectors, rows, floor, min_cosine, device)
+        yield from _all_pairs(comparison, rows, device)
         return
-    cells, gpu = _cells(vectors, rows, keys, search), _gpu_search(device)
-    yield from _cell_pairs(vectors, rows, cells, floor - (3 * TF32 if gpu else 0), min_cosine, gpu)
-    _tell_recall(vectors, rows, keys, cells, floor, min_cosine, search.seed)
+    cells = cells_of(vectors, rows, keys, most=search.cells, probes=search.probes, seed=search.seed)
+    yield from _cell_pairs(comparison, rows, cells, _gpu_search(device))
+    _tell_recall(comparison, rows, keys, cells, search.seed)
 
 
-def _placed(vectors: np.ndarray) -> np.ndarray:
-    """Vectors without direction set to 0: all their products are 0, and they are rejected later."""
-    np.copyto(vectors, 0, where=np.isnan(vectors))
-    return vectors
-
-
-def _blocks_of(
-    take: Callable[[np.ndarray], np.ndarray], rows: np.ndarray, size: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Rows, and their vectors, in blocks, each read while the one before it is in use."""
-    starts = range(0, len(rows), size)
-    return ahead((mine, _placed(take(mine))) for mine in (rows[start : start + size] for start in starts))
-
-
-def _all_pairs(vectors: Stacked, rows: np.ndarray, floor: float, min_cosine: float, device: str) -> Iterator[Pairs]:
+def _all_pairs(comparison: _Comparison, rows: np.ndarray, device: str) -> Iterator[Pairs]:
     """Pairs among all rows."""
-    import faiss  # imported only when needed: the import takes a third of a second
-
-    index = faiss.IndexFlatIP(vectors.width)
-    on_gpu = _on_gpu(index, device)
-    floor -= 3 * TF32 if on_gpu else 0
-    at = 0
-    for mine, block in _blocks_of(vectors.roughly, rows, _BLOCK_ROWS):
-        for each in (index, on_gpu):
-            if each is not None:
-                each.add(block)
-        left, right = _nominated(functools.partial(_ranged, index), on_gpu and on_gpu.search, block, floor)
-        once = right < left + at
-        yield from _decided(vectors, rows[right[once]], mine[left[once]], min_cosine)
+    on_gpu = _on_gpu(comparison.vectors.width, device)
+    there, at = np.empty((len(rows), comparison.vectors.width), dtype=np.float32), 0
+    for mine, block in blocks_of(comparison.vectors.roughly, rows, _BLOCK_ROWS):
+        there[at : at + len(mine)] = block
         at += len(mine)
+        if on_gpu is not None:
+            on_gpu.add(block)
+        nearest = on_gpu and on_gpu.search
+        yield from comparison.pairs(mine, block, rows[:at], there[:at], nearest, compared=np.less)
 
 
-# --------------------------------------------------------------------------------------------------------------- cells
-
-
-@dataclass(frozen=True)
-class _Cells:
-    """Cells of two levels, by their centres: vectors of whole numbers, whose products are exact in float32 in any order.
-
-    Attributes:
-        coarse: centres of the groups of cells, (g, d) float32.
-        fine: for each group the centres of its cells, int16.
-        first: number of the first cell of each group, and the number of cells, (g + 1,).
-        probes: number of cells searched for each row.
-    """
-
-    coarse: np.ndarray
-    fine: list[np.ndarray]
-    first: np.ndarray
-    probes: int
-
-    def nearest(self, vectors: np.ndarray) -> np.ndarray:
-        """The nearest cells (n, probes) of unit vectors, nearest first, among those of the nearest groups; -1 for none."""
-        whole = _whole(vectors)
-        groups = _sorted(_numbered(whole @ self.coarse.T, 0), _NEAREST_GROUPS) & _NUMBERS
-        best = np.full((len(whole), self.probes), _NONE)
-        for some in (groups[:, :_FIRST_GROUPS], groups[:, _FIRST_GROUPS:]):
-            best = self._best(whole, some, best)
-        best = _sorted(best, self.probes)
-        return np.where(best == _NONE, -1, best & _NUMBERS).astype(np.int32)
-
-    def _best(self, whole: np.ndarray, groups: np.ndarray, best: np.ndarray) -> np.ndarray:
-        """The highest of ``best`` (n, probes) and of the numbered products of whole vectors with the cells of groups (n, g)."""
-        least = (best.min(axis=1) // (_NUMBERS + 1)).astype(np.float32)
-        found = np.full((*groups.shape, self.probes), _NONE)
-        for group, places in _by_cell(groups.ravel(), np.arange(groups.size)):
-            rows, place = np.divmod(places, groups.shape[1])
-            products = whole[rows] @ self.fine[group].T.astype(np.float32)
-            high = np.flatnonzero(products.max(axis=1) >= least[rows])
-            numbered = _highest(_numbered(products[high], int(self.first[group])), self.probes)
-            found[rows[high], place[high], : numbered.shape[1]] = numbered
-        return _highest(np.concatenate([best, found.reshape(len(best), groups.shape[1] * self.probes)], axis=1), self.probes)
-
-
-def _whole(vectors: np.ndarray) -> np.ndarray:
-    """Unit vectors times nearly 4096, rounded: sums of their products are whole numbers below 2**24, exact in float32."""
-    scale = np.float32(2**12 - 1 - math.sqrt(vectors.shape[1]) / 2)  # rounding adds up to 1/2 to each value
-    return np.rint(vectors * scale)
-
-
-def _numbered(products: np.ndarray, first: int) -> np.ndarray:
-    """Products (n, m) of whole vectors as int64, in order by product, then by the number from ``first`` in the lowest bits."""
-    return products.astype(np.int64) * (_NUMBERS + 1) + np.arange(first, first + products.shape[1])
-
-
-def _highest(numbered: np.ndarray, count: int) -> np.ndarray:
-    """The highest numbers of each row, in no order."""
-    return np.partition(numbered, -count, axis=1)[:, -count:] if numbered.shape[1] > count else numbered
-
-
-def _sorted(numbered: np.ndarray, count: int) -> np.ndarray:
-    """The highest numbers of each row, highest first."""
-    return np.sort(_highest(numbered, count), axis=1)[:, ::-1]
-
-
-def _cells(vectors: Stacked, rows: np.ndarray, keys: Iterable[str], search: VectorSearch) -> _Cells:
-    """Cells of about ``_CELL_ROWS`` rows, computed from a sample drawn by key: groups, then the cells of each group.
-
-    There are ``_GROUPS`` times the square root of the number of cells groups, so that no row is compared with all cells, and
-    only the sample of one group is in memory.
-    """
-    count = min(search.cells or -(-len(rows) // _CELL_ROWS), max(len(rows) // 39, 1))
-    groups = min(round(_GROUPS * math.sqrt(count)), count)
-    sample, at = SpillableArray(rows.dtype), 0
-    for draws in _draws(search.seed, "near_duplicates", keys):
-        sample.append(rows[at : at + len(draws)][draws < _SAMPLED * count / len(rows)])
-        at += len(draws)
-    coarse = _centres(_sample_of(vectors, sample, min(_SAMPLED * groups, _MOST_SAMPLED)), groups)
-    drawn = SpilledNumbers(groups, [rows.dtype])
-    for _, some in sample.blocks():
-        for mine, block in _blocks_of(vectors.take, some, _BLOCK_ROWS):
-            drawn.add(np.argmax(_whole(block) @ coarse.T, axis=1), [mine])
-    shares = 1 + (count - groups) * drawn.counts // len(sample)
-    fine = list[np.ndarray]()
-    for group, share in enumerate(shares.tolist()):
-        some = _sample_of(vectors, drawn.take(group)[0], _MOST_SAMPLED)
-        fine.append((_centres(some, share) if len(some) else coarse[group, None]).astype(np.int16))
-    return _Cells(coarse, fine, np.cumsum([0, *map(len, fine)]), search.probes)
-
-
-def _sample_of(vectors: Stacked, rows: np.ndarray | SpillableArray, most: int) -> np.ndarray:
-    """Whole vectors of rows, of at most so many that lie evenly among them."""
-    count = min(len(rows), most)
-    rows = rows.take(np.arange(count) * len(rows) // count)
-    sample = np.empty((count, vectors.width), dtype=np.float32)
-    for start in range(0, count, _BLOCK_ROWS):
-        sample[start : start + _BLOCK_ROWS] = _whole(_placed(vectors.take(rows[start : start + _BLOCK_ROWS])))
-    return sample
-
-
-def _centres(sample: np.ndarray, count: int) -> np.ndarray:
-    """Centres (up to count, d) of spherical k-means of whole vectors, as whole vectors.
-
-    All sums are exact, so that the result is the same on every machine.
-    """
-    count = min(count, len(sample))
-    centres = sample[np.arange(count) * len(sample) // count]
-    for _ in range(_ROUNDS):
-        starts = range(0, len(sample), _BLOCK_ROWS)
-        nearest = np.concatenate([np.argmax(sample[start : start + _BLOCK_ROWS] @ centres.T, axis=1) for start in starts])
-        order = np.argsort(nearest, kind="stable")
-        there, first = np.unique(nearest[order], return_index=True)
-        for cell, members in zip(there, np.split(order, first[1:]), strict=True):
-            total = sample[members].sum(axis=0, dtype=np.float64)[None]
-            centres[cell] = _whole(_placed((total / _lengths(total)[:, None]).astype(np.float32)))
-    return centres
-
-
-def _cell_pairs(
-    vectors: Stacked, rows: np.ndarray, cells: _Cells, floor: float, min_cosine: float, gpu: Knn | None
-) -> Iterator[Pairs]:
+def _cell_pairs(comparison: _Comparison, rows: np.ndarray, cells: Cells, gpu: Knn | None) -> Iterator[Pairs]:
     """Pairs of rows of which one is in a cell that is searched for the other, found in one group of cells after another."""
     groups = len(cells.coarse)
     members, asking = (SpilledNumbers(groups, [np.int32, rows.dtype]) for _ in range(2))
-    for mine, block in _blocks_of(vectors.take, rows, _ASSIGNED):
+    for mine, block in blocks_of(comparison.vectors.take, rows, _ASSIGNED):
         probed = cells.nearest(block)
-        members.add(_group_of(cells, probed[:, 0]), [probed[:, 0], mine])
+        members.add(cells.group_of(probed[:, 0]), [probed[:, 0], mine])
         there = probed.ravel() >= 0
         probed, asked = probed.ravel()[there], np.repeat(mine, probed.shape[1])[there]
-        asking.add(_group_of(cells, probed), [probed, asked])
+        asking.add(cells.group_of(probed), [probed, asked])
     for group in range(groups):
         cell, held = members.take(group)
         order = np.argsort(cell, kind="stable")
         for start in range(0, len(order), _HELD_ROWS):
             some = order[start : start + _HELD_ROWS]
-            yield from _held_pairs(vectors, cell[some], held[some], asking.blocks(group), floor, min_cosine, gpu)
-
-
-def _group_of(cells: _Cells, numbers: np.ndarray) -> np.ndarray:
-    return np.searchsorted(cells.first, numbers, side="right") - 1
+            yield from _held_pairs(comparison, cell[some], held[some], asking.blocks(group), gpu)
 
 
 def _held_pairs(
-    vectors: Stacked,
-    cell: np.ndarray,
-    held: np.ndarray,
-    asking: Iterable[list[np.ndarray]],
-    floor: float,
-    min_cosine: float,
-    gpu: Knn | None,
+    comparison: _Comparison, cell: np.ndarray, held: np.ndarray, asking: Iterable[list[np.ndarray]], gpu: Knn | None
 ) -> Iterator[Pairs]:
     """Pairs of the rows ``held``, sorted by their cells, with the rows that ask for these cells."""
-    there = np.concatenate([block for _, block in _blocks_of(vectors.roughly, held, _BLOCK_ROWS)])
+    vectors = comparison.vectors
+    there = np.concatenate([block for _, block in blocks_of(vectors.roughly, held, _BLOCK_ROWS)])
     bounds = np.searchsorted(cell, np.arange(cell[0], cell[-1] + 2))
     for mine, block, place, asked in ahead(_asking(vectors, asking, cell[0], cell[-1])):
-        for number, places in _by_cell(asked, place):
+        for number, places in by_cell(asked, place):
             others = slice(*bounds[number - cell[0] : number - cell[0] + 2])
             nearest = gpu and functools.partial(_nearest, gpu, there[others])
-            step = max(PAIRS // max(len(there[others]), 1), 1)
-            for some in (places[start : start + step] for start in range(0, len(places), step)):
-                left, right = _nominated(functools.partial(_products, there[others]), nearest, block[some], floor)
-                left, right = mine[some[left]], held[others][right]
-                yield from _decided(vectors, left[left != right], right[left != right], min_cosine)
+            for some in (places[start : start + _BLOCK_ROWS] for start in range(0, len(places), _BLOCK_ROWS)):
+                yield from comparison.pairs(mine[some], block[some], held[others], there[others], nearest)
 
 
 def _asking(
@@ -410,56 +196,17 @@ def _asking(
             yield mine, vectors.roughly(mine), place, cells[some]
 
 
-def _by_cell(cells: np.ndarray, values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Each cell with its values."""
-    order = np.argsort(cells, kind="stable")
-    there, first = np.unique(cells[order], return_index=True)
-    return zip(there.tolist(), np.split(values[order], first)[1:], strict=True)
-
-
-def _products(others: np.ndarray, block: np.ndarray, floor: float) -> tuple[np.ndarray, np.ndarray]:
-    """As ``_ranged``."""
-    return _above(block @ others.T, floor)
-
-
-def _above(products: np.ndarray, floor: float) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of the products (n, m) above ``floor``; ``np.nonzero`` of two dimensions takes far longer."""
-    rows, columns = np.divmod(np.flatnonzero((products > floor).ravel()), max(products.shape[1], 1))
-    return rows, columns
-
-
 def _nearest(gpu: Knn, others: np.ndarray, block: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     return gpu(block, others, count)
 
 
-def _draws(seed: int, stage: str, keys: Iterable[str]) -> Iterator[np.ndarray]:
-    """The draw of each key, some at a time."""
-    keys = iter(keys)
-    while some := list(itertools.islice(keys, _DRAWN_KEYS)):
-        yield uniform(seed, stage, some)
-
-
-def _drawn(seed: int, stage: str, keys: Iterable[str], count: int) -> np.ndarray:
-    """Indices, ascending, of the keys of the smallest draws."""
-    draws, indices, at = np.empty(0), np.empty(0, dtype=np.int64), 0
-    for some in _draws(seed, stage, keys):
-        draws = np.concatenate([draws, some])
-        indices = np.concatenate([indices, np.arange(at, at + len(some))])
-        order = np.argsort(draws, kind="stable")[:count]
-        draws, indices, at = draws[order], indices[order], at + len(some)
-    return np.sort(indices)
-
-
-# ----------------------------------------------------------------------------------------------------- nominated, decided
-
-
-def _on_gpu(index: Any, device: str) -> Any:
-    """A copy of an empty index on the GPU; None where faiss can use no GPU."""
-    import faiss
-
+def _on_gpu(width: int, device: str) -> Any:
+    """An empty index on the GPU; None where faiss can use no GPU."""
     if not device.startswith("cuda") or not faiss_uses_gpu():
         return None
-    return faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), _gpu_number(device), index)
+    import faiss  # imported only when needed: the import takes a third of a second
+
+    return faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), _gpu_number(device), faiss.IndexFlatIP(width))
 
 
 def _gpu_search(device: str) -> Knn | None:
@@ -471,42 +218,137 @@ def _gpu_number(device: str) -> int:
     return int(device.partition(":")[2] or 0)
 
 
-def _nominated(
-    all_above: Callable[[np.ndarray, float], tuple[np.ndarray, np.ndarray]],
-    nearest: Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]] | None,
-    block: np.ndarray,
-    floor: float,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Indices in the block, and among the vectors that are searched, of all pairs whose product may be above ``floor``.
-
-    Args:
-        all_above: returns them.
-        nearest: returns products and indices of the nearest, as many as it is asked for; None: ``all_above`` for all.
-        block: vectors that search.
-        floor: see above.
-    """
-    if nearest is None:
-        return all_above(block, floor)
-    scores, ids = nearest(block, _NEAREST)  # faiss has no range search on GPUs
-    full = scores[:, -1] > floor
-    left, place = np.nonzero((scores > floor) & (ids >= 0) & ~full[:, None])
-    again, right = all_above(block[full], floor)
-    return np.concatenate([left, np.flatnonzero(full)[again]]), np.concatenate([ids[left, place], right])
+# ----------------------------------------------------------------------------------------------------- nominated, decided
 
 
-def _ranged(index: Any, block: np.ndarray, floor: float) -> tuple[np.ndarray, np.ndarray]:
-    limits, _, ids = index.range_search(block, floor)
-    return np.repeat(np.arange(len(block)), np.diff(limits.astype(np.int64))), ids.astype(np.int64)
+@dataclass(frozen=True)
+class _Comparison:
+    """How rows are compared, see ``vector_pairs``."""
+
+    vectors: Stacked
+    min_cosine: float
+    linking: bool
+
+    @property
+    def floor(self) -> float:
+        """What float32 products of near rows are above, whose vectors are those of ``roughly``."""
+        return self.min_cosine - (self.vectors.width + 4) * 2 * UNIT_ROUNDOFF
+
+    def pairs(
+        self,
+        mine: np.ndarray,
+        block: np.ndarray,
+        held: np.ndarray,
+        others: np.ndarray,
+        nearest: Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]] | None,
+        compared: np.ufunc = np.not_equal,
+    ) -> Iterator[Pairs]:
+        """Near pairs of the rows ``mine`` with the rows ``held``.
+
+        Args:
+            mine: rows (n,), each once.
+            block: their vectors (n, d), by ``roughly``.
+            held: rows (m,), each once.
+            others: their vectors (m, d), by ``roughly``.
+            nearest: a GPU's search among ``held``: returns products and indices of the nearest, as many as it is asked for.
+            compared: tells of a row of ``held``, and one of ``mine``, whether they are compared.
+        """
+        if nearest is not None:
+            floor = self.floor - 3 * TF32
+            scores, ids = nearest(block, _NEAREST)  # faiss has no range search on GPUs
+            full = scores[:, -1] > floor
+            left, place = np.nonzero((scores > floor) & (ids >= 0) & ~full[:, None])
+            one, other = mine[left], held[ids[left, place]]
+            once = compared(other, one)
+            yield from self.decided(one[once], other[once])
+            mine, block = mine[full], block[full]
+        step = min(max(PAIRS // max(len(mine), 1), 1), _BLOCK_ROWS)
+        for start in range(0, len(held), step):
+            some = held[start : start + step]
+            left, right = _places(block @ others[start : start + step].T > self.floor)
+            once = compared(some[right], mine[left])
+            left, right = left[once], right[once]
+            one, other = (np.flatnonzero(np.bincount(each)) for each in (left, right))
+            if self.linking and len(left) > _DENSE * (len(one) + len(other)):
+                yield from self.decided(*self._links(mine[one], some[other], compared))
+            else:
+                yield from self.decided(mine[left], some[right])
+
+    def decided(self, left: np.ndarray, right: np.ndarray) -> Iterator[Pairs]:
+        """Pairs (n,) of rows whose cosine reaches the threshold."""
+        step = max(PAIRS // (4 * max(self.vectors.width, 1)), 1)
+        for at in range(0, len(left), step):
+            one, other = left[at : at + step], right[at : at + step]
+            cosine = _cosines(self.vectors, one, other)
+            near = cosine >= self.min_cosine
+            yield Pairs(one[near], other[near], cosine[near])
+
+    def near(self, mine: np.ndarray, held: np.ndarray) -> np.ndarray:
+        """Which of the rows ``mine`` (n,) are near which of the rows ``held`` (m,), both ascending: bool (n, m)."""
+        least, most = self._bounds(mine, held)
+        near = least >= self.min_cosine
+        left, right = _places((most >= self.min_cosine) & ~near)
+        for pairs in self.decided(mine[left], held[right]):
+            near[np.searchsorted(mine, pairs.left), np.searchsorted(held, pairs.right)] = True
+        return near
+
+    def _bounds(self, mine: np.ndarray, held: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What the cosines of rows, (n,) and (m,), are at least and at most, before they are cut off at 1: (n, m) float64 each,
+        NaN for those without direction.
+
+        Products of float32 numbers are exact in float64. Their sums, by BLAS or in the fixed order, in d - 1 and log2(d)
+        roundings one after another, differ by at most (d - 1 + log2(d)) 2^-53 |x| |y|, less than the bound that is used.
+        """
+        one, other = (self.vectors.take(rows).astype(np.float64) for rows in (mine, held))
+        products, bound = one @ other.T, (2 * self.vectors.width + 8) * 2.0**-53
+        return products - bound, products + bound
+
+    def _links(self, mine: np.ndarray, held: np.ndarray, compared: np.ufunc) -> tuple[np.ndarray, np.ndarray]:
+        """Pairs of rows without which no other pair of them matters: a few for each row, unless very many cosines are equal.
+
+        They are the pairs whose cosine may be the highest of a row, those that may be near or not, and so many of the others
+        that they connect the same rows.
+        """
+        least, most = self._bounds(mine, held)
+        apart = np.isnan(least) | ~compared(held, mine[:, None])
+        least[apart] = most[apart] = -np.inf
+        sure = least >= self.min_cosine
+        wanted = most > np.minimum.outer(least.max(axis=1), least.max(axis=0))
+        wanted = (wanted | ~sure) & (most >= self.min_cosine)
+        # One row is often near all others, which leaves little to connect.
+        row, column = sure.sum(axis=1).argmax(), sure.sum(axis=0).argmax()
+        wanted[row] |= sure[row]
+        wanted[:, column] |= sure[:, column]
+        while True:
+            one, other = _connected(wanted & sure)
+            left, right = _places(sure & (one[:, None] != other))
+            if not len(left):
+                break
+            # One pair for each set of rows that is connected so far: at least every second set joins another.
+            chosen = np.full(len(mine) + len(held), -1)
+            chosen[one[left]] = chosen[other[right]] = np.arange(len(left))
+            chosen = chosen[chosen >= 0]
+            wanted[left[chosen], right[chosen]] = True
+        left, right = _places(wanted)
+        return mine[left], held[right]
 
 
-def _decided(vectors: Stacked, left: np.ndarray, right: np.ndarray, min_cosine: float) -> Iterator[Pairs]:
-    """Nominated pairs of rows whose cosine reaches the threshold."""
-    step = max(PAIRS // (4 * max(vectors.width, 1)), 1)
-    for at in range(0, len(left), step):
-        one, other = left[at : at + step], right[at : at + step]
-        cosine = _cosines(vectors, one, other)
-        near = cosine >= min_cosine
-        yield Pairs(one[near], other[near], cosine[near])
+def _places(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns where a mask (n, m) is true; ``np.nonzero`` of two dimensions takes far longer."""
+    rows, columns = np.divmod(np.flatnonzero(mask.ravel()), max(mask.shape[1], 1))
+    return rows, columns
+
+
+def _connected(links: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers (n,) and (m,) of the connected sets of the rows and columns that ``links`` (n, m) bool connects."""
+    from scipy.sparse import coo_array  # imported only when needed
+    from scipy.sparse.csgraph import connected_components
+
+    count = sum(links.shape)
+    left, right = _places(links)
+    graph = coo_array((np.ones(len(left), dtype=np.int8), (left, right + len(links))), shape=(count, count))
+    label = connected_components(graph, directed=False)[1]
+    return label[: len(links)], label[len(links) :]
 
 
 def _cosines(vectors: Stacked, left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -517,22 +359,22 @@ def _cosines(vectors: Stacked, left: np.ndarray, right: np.ndarray) -> np.ndarra
     return np.minimum(summed_products(one.T, other.T), 1.0)
 
 
-def _tell_recall(
-    vectors: Stacked, rows: np.ndarray, keys: Iterable[str], cells: _Cells, floor: float, min_cosine: float, seed: int
-) -> None:
+def _tell_recall(comparison: _Comparison, rows: np.ndarray, keys: Iterable[str], cells: Cells, seed: int) -> None:
     """Log the recall of ivf, measured on a sample of rows drawn by key, which are compared with all rows."""
-    drawn = rows[_drawn(seed, "recall", keys, _CHECKED_ROWS)]
-    asked = _placed(vectors.take(drawn))
+    vectors = comparison.vectors
+    drawn = rows[drawn_rows(seed, "recall", keys, _CHECKED_ROWS)]
+    asked = placed(vectors.take(drawn))
     probed = cells.nearest(asked)
     there = found = 0
-    for mine, block in _blocks_of(vectors.roughly, rows, _BLOCK_ROWS):
-        left, right = _above(asked @ block.T, floor)
-        for pairs in _decided(vectors, drawn[left], mine[right], min_cosine):
-            left, right = pairs.left[pairs.left != pairs.right], pairs.right[pairs.left != pairs.right]
-            near, place = np.unique(right, return_inverse=True)
-            one, other = probed[np.searchsorted(drawn, left)], cells.nearest(_placed(vectors.take(near)))[place]
-            there += len(left)
-            found += int(((one == other[:, :1]) | (one[:, :1] == other)).any(axis=1).sum())
+    for mine, block in blocks_of(vectors.roughly, rows, _BLOCK_ROWS):
+        left, right = (np.unique(each) for each in _places(asked @ block.T > comparison.floor))
+        near = comparison.near(drawn[left], mine[right]) & (drawn[left][:, None] != mine[right])
+        one, other = probed[left], cells.nearest(placed(vectors.take(mine[right])))
+        searched = np.zeros_like(near)
+        for each in range(probed.shape[1]):
+            searched |= (one[:, each, None] == other[:, 0]) | (one[:, 0, None] == other[:, each])
+        there += np.count_nonzero(near)
+        found += np.count_nonzero(near & searched)
     logging.getLogger("benchwright").warning(
         "near-duplicates: ivf is approximate: of %d near rows of %d rows drawn it found %d (recall %.3f); more probes: more",
         there,

@@ -1,16 +1,12 @@
-"""Near-duplicates: hashes against those of imagehash, pairs against all pairs, and which rows stay."""
+"""Near-duplicates: hashes against those of imagehash, pairs of hashes against all pairs, and which rows stay."""
 
 from __future__ import annotations
 
 import io
 import itertools
-import os
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +16,7 @@ from benchwright.curation.png import stored_png
 from benchwright.curation.rows import Blob
 from benchwright.curation.run import run
 from benchwright.curation.stage_rows import PartInfo, Rows
-from benchwright.curation.stages import near_duplicates, near_hashes, near_vectors, spill
+from benchwright.curation.stages import near_duplicates, near_hashes, spill
 from benchwright.curation.stages.near_duplicates import (
     DuplicateRule,
     NearDuplicate,
@@ -29,7 +25,6 @@ from benchwright.curation.stages.near_duplicates import (
     near_duplicates_by_vector,
 )
 from benchwright.curation.stages.near_hashes import hash_pairs
-from benchwright.curation.stages.near_vectors import Stacked, VectorSearch, vector_pairs
 from benchwright.curation.stages.picture_hash import FramedClip, Picture, hash_clip, hash_picture, picture_hash
 from benchwright.curation.store import Store
 from PIL import Image, ImageEnhance
@@ -199,208 +194,6 @@ def test_memory_does_not_grow_with_the_rows(monkeypatch: pytest.MonkeyPatch) -> 
         most.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert most[1] - most[0] < 20_000 * 12 / 2
-
-
-def vectors_near(count: int, width: int = 32) -> np.ndarray:
-    draw = np.random.default_rng(3)
-    base = draw.normal(size=(count, width))
-    base[count // 2 :] = base[: count - count // 2] + draw.normal(size=(count - count // 2, width)) * 0.15
-    return base.astype(np.float32)
-
-
-def pairs_of(vectors: np.ndarray, least: float, search: VectorSearch) -> set[tuple[int, int]]:
-    parts = Stacked([vectors[:100], vectors[100:]])
-    found = vector_pairs(parts, np.arange(len(vectors)), [f"{n:05}" for n in range(len(vectors))], least, search)
-    return {(min(a, b), max(a, b)) for pair in found for a, b in zip(pair.left.tolist(), pair.right.tolist(), strict=True)}
-
-
-def test_every_pair_of_near_vectors_is_found() -> None:
-    vectors = vectors_near(400)
-    vectors[[7, 250]] = 0  # of no direction
-    vectors[9] = np.nan
-    unit = vectors.astype(np.float64) / np.linalg.norm(vectors, axis=1, keepdims=True).clip(1e-9)
-    wanted = {(a, b) for a, b in np.argwhere(unit @ unit.T >= 0.98).tolist() if a < b}
-    assert len(wanted) > 100
-    assert pairs_of(vectors, 0.98, VectorSearch()) == wanted
-
-
-def test_ivf_tells_what_it_misses_and_gives_the_same_again(caplog: pytest.LogCaptureFixture) -> None:
-    vectors = vectors_near(2000)
-    whole = pairs_of(vectors, 0.98, VectorSearch("flat"))
-    search = VectorSearch(flat_rows=1000, cells=32, probes=2)
-    found = pairs_of(vectors, 0.98, search)
-    assert found < whole
-    assert len(found) > 0.7 * len(whole)
-    assert pairs_of(vectors, 0.98, search) == found
-    recalls = [float(record.getMessage().partition("recall ")[2].partition(")")[0]) for record in caplog.records]
-    assert recalls == [pytest.approx(len(found) / len(whole), abs=0.05)] * 2
-    assert pairs_of(vectors, 0.98, VectorSearch("ivf", cells=32, probes=32)) == whole
-
-
-def test_ivf_compares_the_rows_of_the_nearest_cells(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    vectors, search, keys = vectors_near(1_500), VectorSearch("ivf", cells=32, probes=2), [f"{n:05}" for n in range(1_500)]
-    vectors[[7, 250]] = 0  # of no direction
-    vectors[9] = np.nan
-    unit = np.nan_to_num(Stacked([vectors]).take(np.arange(1_500)))
-    cells = near_vectors._cells(Stacked([vectors]), np.arange(1_500), keys, search)
-    centres = np.concatenate(cells.fine).astype(np.int64)
-    assert 20 < len(centres) <= 32
-    products = near_vectors._whole(unit).astype(np.int64) @ centres.T
-    probed = np.argsort(-(products * len(centres) + np.arange(len(centres))), axis=1)[:, :2]
-    searched = (probed[:, None, :] == probed[None, :, :1]).any(axis=2)
-    near = unit.astype(np.float64) @ unit.T >= 0.98
-    wanted = {(a, b) for a, b in np.argwhere(near & (searched | searched.T)).tolist() if a < b}
-    assert len(wanted) > 300
-    assert pairs_of(vectors, 0.98, search) == wanted
-    for name in ("_BLOCK_ROWS", "_DRAWN_KEYS", "_ASSIGNED", "_HELD_ROWS", "_ASKED"):
-        monkeypatch.setattr(near_vectors, name, 70)
-    monkeypatch.setattr(near_vectors, "_FIRST_GROUPS", 3)
-    monkeypatch.setattr(spill, "_BLOCK", 130)
-    monkeypatch.setattr(spill, "HELD_BYTES", 400)
-    assert pairs_of(vectors, 0.98, search) == wanted
-    one, other = (record.getMessage() for record in caplog.records)
-    assert one == other
-
-
-def test_few_pairs_are_missed_with_many_cells(caplog: pytest.LogCaptureFixture) -> None:
-    draw = np.random.default_rng(1)
-    classes = draw.normal(size=(300, 64))[draw.integers(0, 300, 12_000)]
-    vectors = classes + draw.normal(size=(12_000, 64)) * draw.uniform(0.3, 0.9, (12_000, 1))
-    vectors[6_000:7_000] = vectors[:1_000] + draw.normal(size=(1_000, 64)) * 0.2
-    vectors = vectors.astype(np.float32)
-    whole = pairs_of(vectors, 0.95, VectorSearch("flat"))
-    found = pairs_of(vectors, 0.95, VectorSearch("ivf", cells=300))
-    assert found <= whole
-    assert len(found) > 0.98 * len(whole) > 500
-    assert "recall 0.9" in caplog.text or "recall 1.0" in caplog.text
-
-
-@pytest.mark.parametrize("width", [1, 3, 512, 2048])
-def test_products_of_whole_vectors_are_exact(width: int) -> None:
-    draw = np.random.default_rng(0)
-    unit = draw.normal(size=(200, width))
-    unit[:100] = np.abs(unit[:100])
-    unit[0], unit[1, 1:] = 1, 0
-    whole = near_vectors._whole((unit / np.linalg.norm(unit, axis=1, keepdims=True)).astype(np.float32))
-    exact = whole.astype(np.int64) @ whole.astype(np.int64).T
-    assert np.abs(exact).max() < 1 << 24
-    assert np.array_equal(whole @ whole.T, exact)
-    assert np.diag(exact).min() > 0.95 * (1 << 24)
-
-
-def test_the_number_of_threads_changes_nothing(tmp_path: Path) -> None:
-    np.save(tmp_path / "vectors.npy", vectors_near(3_000, 300))
-    code = (
-        "import sys, numpy as np\n"
-        "from benchwright.curation.stages.near_vectors import Stacked, VectorSearch, vector_pairs\n"
-        "vectors, rows = np.load(sys.argv[1]), np.arange(3_000)\n"
-        "search = VectorSearch('ivf', cells=100, probes=1)\n"
-        "for pairs in vector_pairs(Stacked([vectors]), rows, [str(row) for row in rows], 0.95, search):\n"
-        "    print(*(column.tolist() for column in pairs))\n"
-    )
-    found = [
-        subprocess.run(
-            [sys.executable, "-c", code, str(tmp_path / "vectors.npy")],
-            env={**os.environ, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        for threads in ("1", "3")
-    ]
-    assert found[0].stdout.count(",") > 500
-    assert found[0].stdout == found[1].stdout
-    assert found[0].stderr == found[1].stderr  # the measured recall
-
-
-def test_memory_of_ivf_does_not_grow_with_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_BLOCK_ROWS", "_DRAWN_KEYS", "_ASSIGNED", "_HELD_ROWS", "_ASKED", "_MOST_SAMPLED"):
-        monkeypatch.setattr(near_vectors, name, 1_000)
-    monkeypatch.setattr(near_hashes, "HELD_HASHES", 2_000)
-    monkeypatch.setattr(spill, "_BLOCK", 1_000)
-    monkeypatch.setattr(spill, "HELD_BYTES", 1_000)
-    draw, most = np.random.default_rng(2), list[int]()
-    monkeypatch.setattr(near_vectors, "_NEAREST_GROUPS", 8)
-    for count in (10_000, 20_000):
-        np.save(tmp_path / f"{count}.npy", draw.normal(size=(count, 64)).astype(np.float16))
-        vectors = Stacked([np.load(tmp_path / f"{count}.npy", mmap_mode="r")])
-        rows, keys = np.arange(count, dtype=np.uint32), [f"{n:05}" for n in range(count)]
-        tracemalloc.start()
-        assert len(near_vectors.distinct_vectors(vectors, rows, lambda pairs: None)) == count
-        assert not any(len(pairs.left) for pairs in vector_pairs(vectors, rows, keys, 0.9, VectorSearch("ivf")))
-        most.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert most[1] - most[0] < 10_000 * 64 * 2 / 4
-
-
-@pytest.mark.parametrize("kind", ["flat", "ivf"])
-def test_equal_vectors_are_compared_once(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    vectors = vectors_near(6_000, 16)
-    vectors[1_000:5_000] = vectors[7]
-    vectors[5_000:5_500] = 0  # of no direction: near nothing
-    vectors[5_500:5_600] = np.nan
-    vectors[5_999] = vectors[7] * 2  # equal in direction only
-
-    class WithVectors(Rows):
-        def arrays(self, column: str) -> Iterator[np.ndarray]:
-            yield vectors[:3_000].astype(np.float16)
-            yield vectors[3_000:].astype(np.float16)
-
-    decided, compared = list[int](), near_vectors._cosines
-
-    def counted(stacked: Stacked, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        decided.append(len(left))
-        return compared(stacked, left, right)
-
-    monkeypatch.setattr(near_vectors, "_cosines", counted)
-    monkeypatch.setattr(near_hashes, "HELD_HASHES", 500)
-    rows = WithVectors.of(pa.table({"key": [f"{n:05}" for n in range(6_000)]}))
-    found = near_duplicates_by_vector(rows, min_cosine=0.9999, search=VectorSearch(kind))
-    group = pa.concat_tables(each.kept for each in found)["duplicate_group"].to_pylist()
-    assert {group[7], *group[1_000:5_000], group[5_999]} == {"00007"}
-    assert set(group[5_000:5_600]) == {None}
-    assert sum(decided) < 20_000
-
-
-@pytest.mark.parametrize("kind", ["flat", "ivf"])
-def test_a_search_beside_nominates_the_same_pairs(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    import faiss
-
-    vectors, search = vectors_near(1_500), VectorSearch(kind, cells=32, probes=2)
-    vectors[200:400] = vectors[7] + np.random.default_rng(0).normal(size=(200, 32)) * 0.01  # more than a GPU returns
-    wanted = pairs_of(vectors, 0.98, search)
-
-    def knn(queries: np.ndarray, others: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        return faiss.knn(queries, others, k, metric=faiss.METRIC_INNER_PRODUCT)
-
-    monkeypatch.setattr(near_vectors, "_on_gpu", lambda index, device: faiss.clone_index(index))  # in place of a GPU's
-    monkeypatch.setattr(near_vectors, "_gpu_search", lambda device: knn)
-    assert pairs_of(vectors, 0.98, search) == wanted
-
-
-def test_vectors_of_rows_of_one_value_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    vectors = vectors_near(300)
-    table = pa.table({"key": [f"{n:05}" for n in range(300)], "bucket": np.arange(300) % 5})
-
-    class WithVectors(Rows):
-        def arrays(self, column: str) -> Iterator[np.ndarray]:
-            yield vectors
-
-    def groups(kind: Any) -> dict[str, str]:
-        rule, search = DuplicateRule(within="bucket"), VectorSearch(kind, cells=2, probes=2)
-        found = near_duplicates_by_vector(WithVectors.of(table), min_cosine=0.9, search=search, rule=rule)
-        kept = pa.concat_tables(each.kept for each in found).to_pylist()
-        return {row["key"]: row["duplicate_group"] for row in kept if row["duplicate_group"]}
-
-    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    near = (unit @ unit.T >= 0.9) & (np.arange(300)[:, None] % 5 == np.arange(300) % 5) & ~np.eye(300, dtype=bool)
-    label = connected_components(near)[1]
-    wanted = {f"{n:05}": f"{min(np.flatnonzero(label == label[n])):05}" for n in np.flatnonzero(near.any(axis=1))}
-    assert wanted
-    assert groups("flat") == wanted
-    monkeypatch.setattr(near_hashes, "HELD_HASHES", 30)
-    monkeypatch.setattr(near_vectors, "_DRAWN_KEYS", 11)
-    assert groups("ivf") == wanted
 
 
 # --------------------------------------------------------------------------------------------------------------- groups
