@@ -32,6 +32,7 @@ from .name_lookups import (
     children_of,
     imports_of,
     root_of,
+    uses_of_deep,
 )
 from .user_cache import cached, keep
 
@@ -129,8 +130,14 @@ class _Statement:
         self.sets: set[str] = set()
         self.effect = False
 
-    def unit(self, package: str, imports: Mapping[str, Sequence[Import]]) -> Unit:
-        uses = _uses([self.node], package)
+    def unit(self, package: str, imports: Mapping[str, Sequence[Import]], text: Sequence[bytes]) -> Unit:
+        """What was read; ``text`` are the lines of the file."""
+        try:
+            uses, tree = _uses([self.node], package), repr(_tree(self.node))
+        except RecursionError:  # an expression of hundreds of terms
+            uses = uses_of_deep(self.node, package)
+            first = min([self.node.lineno, *(each.lineno for each in getattr(self.node, "decorator_list", ()))])
+            tree = repr(list(text[first - 1 : self.node.end_lineno]))
         names = sorted({chain[0] for chain in uses.chains} & imports.keys())
         lines = [f"{name}={target.module}:{target.name}" for name in names for target in imports[name]]
         annotations = Reader(package)
@@ -138,7 +145,7 @@ class _Statement:
             for annotation in annotations_of(self.node):
                 annotations.annotation(annotation, ())
         return Unit(
-            digest=hashlib.sha256(repr((_tree(self.node), lines)).encode("utf-8", "surrogatepass")).hexdigest(),
+            digest=hashlib.sha256(f"({tree}, {lines!r})".encode("utf-8", "surrogatepass")).hexdigest(),
             uses=uses,
             annotations=annotations.uses,
             called_on_import=frozenset(_uses(self.calls, package).chains),
@@ -160,7 +167,7 @@ class _Reading:
     """A file while it is read."""
 
     def __init__(self, name: str, package: str, text: bytes) -> None:
-        self._name, self._package = name, package
+        self._name, self._package, self._text = name, package, text.splitlines()
         self._statements: list[_Statement] = []
         self._names: dict[str, list[_Statement]] = {}
         self._imports: dict[str, list[Import]] = {}
@@ -179,7 +186,7 @@ class _Reading:
             statement.effect |= bool(statement.sets - self._names.keys())
 
     def module(self) -> Module:
-        units = {statement: statement.unit(self._package, self._imports) for statement in self._statements}
+        units = {statement: statement.unit(self._package, self._imports, self._text) for statement in self._statements}
         places = {statement: place for place, statement in enumerate(units)}
         names = {
             name: [units[each] for each in sorted(set(found), key=places.__getitem__)] for name, found in self._names.items()

@@ -126,6 +126,15 @@ def root_of(node: ast.expr) -> str | None:
     return node.id if isinstance(node, ast.Name) else None
 
 
+def _dotted(node: ast.expr) -> tuple[ast.expr, Chain]:
+    """The start of an expression such as ``a.b.c``, and the names behind it."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return node, tuple(reversed(names))
+
+
 @dataclasses.dataclass
 class _Names:
     """What code binds in its own scope: names, imports, and the names that it declares ``global`` or ``nonlocal``."""
@@ -247,13 +256,9 @@ class Reader:
 
     def _attribute(self, node: ast.Attribute, scopes: tuple[_Scope, ...]) -> None:
         self._written(node, scopes)
-        names: list[str] = []
-        inner: ast.expr = node
-        while isinstance(inner, ast.Attribute):
-            names.append(inner.attr)
-            inner = inner.value
+        inner, names = _dotted(node)
         if isinstance(inner, ast.Name):
-            self._look_up((inner.id, *reversed(names)), scopes)
+            self._look_up((inner.id, *names), scopes)
         else:
             self.visit(inner, scopes)
 
@@ -343,6 +348,24 @@ class Reader:
             if isinstance(each, ast.Import | ast.ImportFrom):
                 self.uses.inner.update((target, ()) for _, target in imports_of(each, self._package))
             self.visit(each, scopes)
+
+
+def uses_of_deep(node: ast.AST, package: str) -> Uses:
+    """What code looks up that is nested too deeply for ``Reader``: too much, since its scopes are not told apart."""
+    uses = Uses(dynamic=True, writes=True)
+    for each in ast.walk(node):
+        match each:
+            case ast.Name() | ast.Attribute():
+                inner, names = _dotted(each)
+                if isinstance(inner, ast.Name):
+                    uses.chains.add((inner.id, *names))
+            case ast.Import() | ast.ImportFrom():
+                uses.inner.update((target, None) for _, target in imports_of(each, package))
+            case ast.Constant(value=str(text)) if _REFERENCE.match(text):
+                uses.references.add(text)
+            case _:
+                pass
+    return uses
 
 
 def _last_name(node: ast.expr) -> str:

@@ -425,6 +425,18 @@ def test_a_file_is_read_again_when_it_was_edited_or_its_cache_damaged(
     assert made == ["package.steps"] * (change != "none")
 
 
+@pytest.mark.parametrize("deep", ["elsewhere", "in the step"])
+def test_expressions_of_hundreds_of_terms_are_read(folders: Folders, deep: str) -> None:
+    terms = " + ".join(["row"] * 900)
+    text = "from steps_of import other\ndef step(row): return {}\ndef more(row): return {}\n"
+    bodies = ("other.used(row)", terms) if deep == "elsewhere" else (f"other.used({terms})", "row")
+    files = {"steps.py": text.format(*bodies), "steps_of/__init__.py": "", "steps_of/other.py": "def used(row): return row\n"}
+    found = folders.reached(files)
+    assert "used" in found.definitions["steps_of.other"]
+    edited = folders.reached({**files, "steps.py": files["steps.py"].replace("row + row", "row - row", 1)})
+    assert (edited.digest == found.digest) == (deep == "elsewhere")
+
+
 def test_only_the_newest_versions_of_a_file_stay_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for number in range(7):
