@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from .stages.spill import SpilledNumbers
+
 _WORD = 8
 _LONG = 1024
 """Keys of more bytes than this are hashed one by one."""
@@ -101,31 +103,50 @@ def _mixed(numbers: np.ndarray) -> np.ndarray:
     return numbers ^ (numbers >> np.uint64(31))
 
 
+_HELD, _RANGES = 1 << 22, 256
+"""Number of hashes from which on a sum of distinct keys keeps them in a file, and of ranges of hashes in it."""
+
+
 class KeySum:
     """Sum of key hashes, independent of their order, to compare the keys of two stages.
 
     Args:
-        distinct: count repeated keys once; this takes 8 bytes of memory per row, otherwise memory is constant.
+        distinct: count repeated keys once. The hashes, 8 bytes of each row, are then in a temporary file if they are many.
     """
 
     def __init__(self, *, distinct: bool) -> None:
         self._distinct = distinct
-        self._sum = 0
+        self._sum = self._count = 0
         self._hashes: list[np.ndarray] = []
+        self._ranges: SpilledNumbers | None = None
 
     def add(self, hashes: np.ndarray) -> None:
         """Add keys to the sum by their ``key_hashes``."""
-        if self._distinct:
-            self._hashes.append(hashes)
-        else:
+        if not self._distinct:
             self._sum += int(np.add.reduce(hashes, dtype=np.uint64))
+            return
+        self._hashes.append(hashes)
+        self._count += len(hashes)
+        if self._count >= _HELD:
+            self._ranges = self._ranges or SpilledNumbers(_RANGES, [np.uint64])
+            self._spill(self._ranges)
+
+    def _spill(self, ranges: SpilledNumbers) -> None:
+        for hashes in self._hashes:
+            ranges.add(hashes >> np.uint64(56), [hashes])
+        self._hashes, self._count = [], 0
 
     def total(self) -> int:
         """The sum modulo 2**64."""
-        if not self._hashes:
-            return self._sum % 2**64
-        # For a million numbers, sorting is thirty times as fast as the hash table of np.unique.
-        hashes = np.sort(np.concatenate(self._hashes))
-        first = np.ones(len(hashes), dtype=bool)
-        np.not_equal(hashes[1:], hashes[:-1], out=first[1:])
-        return int(np.add.reduce(hashes[first], dtype=np.uint64)) % 2**64
+        if self._ranges is not None:
+            self._spill(self._ranges)
+            return sum(_distinct_sum(self._ranges.take(number)[0]) for number in range(_RANGES)) % 2**64
+        return (_distinct_sum(np.concatenate(self._hashes)) if self._hashes else self._sum) % 2**64
+
+
+def _distinct_sum(hashes: np.ndarray) -> int:
+    # For a million numbers, sorting is thirty times as fast as the hash table of np.unique.
+    hashes = np.sort(hashes)
+    first = np.ones(len(hashes), dtype=bool)
+    np.not_equal(hashes[1:], hashes[:-1], out=first[1:])
+    return int(np.add.reduce(hashes[first], dtype=np.uint64))

@@ -89,9 +89,13 @@ def reorder(
     >>> [(at, table["key"].to_pylist()) for at, table in reorder(rows, lambda: order, cuts=[0, 1])]
     [(0, ['c']), (1, ['a', 'b'])]
     """
-    schema = rows.schema.remove_metadata()
+    schema = encoded = rows.schema.remove_metadata()
     # Dictionaries take less room, and their codes are gathered faster than text.
-    tables = (table.select(schema.names) for table in rows.batches(encoded=rows.repetitive()))
+    for name in (repetitive := rows.repetitive()):
+        encoded = encoded.set(
+            schema.get_field_index(name), schema.field(name).with_type(pa.dictionary(pa.int32(), pa.string()))
+        )
+    tables = (table.select(schema.names) for table in rows.batches(encoded=repetitive))
     held, size, seen, gather = list[pa.Table](), 0, 0, None
     with ThreadPoolExecutor(1) as beside:
         ordering = beside.submit(order)
@@ -107,7 +111,7 @@ def reorder(
         return
     edges = _edges(len(found), cuts, size / seen)
     if gather is None:
-        yield from _through_file(itertools.chain(held, tables), schema, found.places(), edges, scratch)
+        yield from _through_file(itertools.chain(held, tables), encoded, schema, found.places(), edges, scratch)
         return
     del held
     numbers, spans = found.rows(), itertools.pairwise(edges.tolist())
@@ -130,13 +134,19 @@ class _Gather:
 
 
 def _through_file(
-    tables: Iterable[pa.Table], schema: pa.Schema, place: SpillableArray, edges: np.ndarray, scratch: str | None
+    tables: Iterable[pa.Table],
+    encoded: pa.Schema,
+    schema: pa.Schema,
+    place: SpillableArray,
+    edges: np.ndarray,
+    scratch: str | None,
 ) -> Iterator[tuple[int, pa.Table]]:
-    cuts = SpilledBatches(schema.append(pa.field("", pa.from_numpy_dtype(place.dtype))), scratch=scratch)
+    """The tables, of the schema ``encoded``, in order, of the schema ``schema``."""
+    cuts = SpilledBatches(encoded.append(pa.field("", pa.from_numpy_dtype(place.dtype))), scratch=scratch)
     least = min(max(_FEWEST, _CUT_ROWS * len(edges)), _MOST)
-    for _ in in_threads(partial(_cut, place, edges, cuts), in_batches(tables, schema, least, or_bytes=TABLE_BYTES)):
+    for _ in in_threads(partial(_cut, place, edges, cuts), in_batches(tables, encoded, least, or_bytes=TABLE_BYTES)):
         pass
-    yield from in_threads(partial(_assembled, cuts), enumerate(edges[:-1].tolist()))
+    yield from in_threads(partial(_assembled, cuts, schema), enumerate(edges[:-1].tolist()))
 
 
 def _edges(total: int, cuts: Sequence[int], row_bytes: float) -> np.ndarray:
@@ -154,8 +164,8 @@ def _cut(places: SpillableArray, edges: np.ndarray, cuts: SpilledBatches, first:
     cuts.add(batch, np.searchsorted(place, edges.astype(place.dtype)))
 
 
-def _assembled(cuts: SpilledBatches, number: int, start: int) -> tuple[int, pa.Table]:
+def _assembled(cuts: SpilledBatches, schema: pa.Schema, number: int, start: int) -> tuple[int, pa.Table]:
     table = cuts.take(number).combine_chunks()
     # The ranks of a stretch are the numbers from its start on, so their inverse is a scatter, not a sort.
     places = table[""].to_numpy().astype(np.int64) - start
-    return start, table.drop_columns([""]).take(pa.array(inverse(places)))
+    return start, table.drop_columns([""]).take(pa.array(inverse(places))).cast(schema)

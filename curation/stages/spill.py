@@ -214,7 +214,7 @@ class SpilledBatches:
     """Batches by the number of their range, in memory up to ``HELD_BYTES``, then in a temporary file.
 
     Args:
-        schema: of the batches.
+        schema: of the batches. Columns may be dictionaries, which are kept once for each batch.
         scratch: folder for the file; default: the system's.
 
     >>> batch = pa.record_batch({"key": ["a", "b", "c"]})
@@ -227,25 +227,47 @@ class SpilledBatches:
     def __init__(self, schema: pa.Schema, *, scratch: str | None = None) -> None:
         self._file, self._schema, self._lock = _ScratchFile(scratch), schema, threading.Lock()
         self._places: dict[int, array.array[int]] = collections.defaultdict(partial(array.array, "q"))
+        self._encoded = [index for index, field in enumerate(schema) if pa.types.is_dictionary(field.type)]
+        self._codes, self._texts = schema, list[pa.Schema]()
+        for index in self._encoded:
+            field = schema.field(index)
+            self._codes = self._codes.set(index, field.with_type(field.type.index_type))
+            self._texts.append(pa.schema([field.with_type(field.type.value_type)]))
 
     def add(self, batch: pa.RecordBatch, bounds: np.ndarray) -> None:
         """Add a batch whose rows ``bounds[n]`` to ``bounds[n + 1] - 1`` belong to range n. Threads may add at the same time."""
+        columns, texts = list(batch.columns), list[int]()
+        for index, schema in zip(self._encoded, self._texts, strict=True):
+            texts += self._write(pa.RecordBatch.from_arrays([columns[index].dictionary], schema=schema))
+            columns[index] = columns[index].indices
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._codes)
         for number in np.flatnonzero(np.diff(bounds)).tolist():
             low, high = int(bounds[number]), int(bounds[number + 1])
-            data = memoryview(batch.slice(low, high - low).serialize())
-            start = self._file.append(data)
+            place = self._write(batch.slice(low, high - low))
             with self._lock:
-                self._places[number].extend((start, data.nbytes))
+                self._places[number].extend((*place, *texts))
 
     def take(self, number: int) -> pa.Table:
         """The batches of a range."""
         batches: list[pa.RecordBatch] = []
-        places = self._places[number]
-        for start, size in zip(places[::2], places[1::2], strict=True):
-            data = np.empty(size, dtype=np.uint8)
-            self._file.read(start, data)
-            batches.append(pa.ipc.read_record_batch(pa.py_buffer(data), self._schema))
+        places = iter(self._places[number])
+        for start, size in zip(places, places, strict=True):
+            columns = self._read(start, size, self._codes).columns
+            for index, schema in zip(self._encoded, self._texts, strict=True):
+                (texts,) = self._read(next(places), next(places), schema).columns
+                columns[index] = pa.DictionaryArray.from_arrays(columns[index], texts, safe=False)
+            batches.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
         return pa.Table.from_batches(batches, self._schema)
+
+    def _write(self, batch: pa.RecordBatch) -> tuple[int, int]:
+        """Start and size of the batch in the file."""
+        data = memoryview(batch.serialize())
+        return self._file.append(data), data.nbytes
+
+    def _read(self, start: int, size: int, schema: pa.Schema) -> pa.RecordBatch:
+        data = np.empty(size, dtype=np.uint8)
+        self._file.read(start, data)
+        return pa.ipc.read_record_batch(pa.py_buffer(data), schema)
 
 
 def of_at_least(

@@ -133,6 +133,22 @@ def test_memory_does_not_grow_with_the_rows(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.usefixtures("small")
+def test_dictionaries_are_spilled_with_their_batches() -> None:
+    texts = [["b", "a", None, "b"], ["c", "c", "b"], [None, None]]
+    batches = [
+        pa.record_batch({"number": range(len(each)), "text": pa.array(each, pa.string()).dictionary_encode()}) for each in texts
+    ]
+    spilled = SpilledBatches(batches[0].schema)
+    for batch in batches:
+        spilled.add(batch, np.array([0, 1, 1, batch.num_rows]))
+    found = [spilled.take(number) for number in range(3)]
+    assert {table.schema for table in found} == {batches[0].schema}
+    assert [table["text"].to_pylist() for table in found] == [["b", "c", None], [], ["a", None, "b", "c", "b", None]]
+    assert found[2]["number"].to_pylist() == [1, 2, 3, 1, 2, 1]
+    assert found[2].combine_chunks()["text"].cast(pa.string()).to_pylist() == ["a", None, "b", "c", "b", None]
+
+
+@pytest.mark.usefixtures("small")
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """It names the folder, and nothing else is printed when the file is let go."""

@@ -44,3 +44,16 @@ def test_sums_tell_whether_the_same_keys_were_named(one: str, other: str, same: 
     for each, keys in zip(sums, (one, other), strict=True):
         each.add(key_hashes(pa.chunked_array([list(keys)], pa.string())))
     assert (sums[0].total() == sums[1].total()) is same
+
+
+@pytest.mark.parametrize("held", [1, 1000, 1 << 22])
+def test_repeated_keys_count_once_also_where_they_are_in_a_file(monkeypatch: pytest.MonkeyPatch, held: int) -> None:
+    monkeypatch.setattr(module, "_HELD", held)
+    keys = np.random.default_rng(0).integers(0, 3000, (9, 700)).astype(str)
+    some, others = KeySum(distinct=True), KeySum(distinct=True)
+    for each in keys:
+        some.add(key_hashes(pa.chunked_array([each.tolist()])))
+    others.add(key_hashes(pa.chunked_array([np.unique(keys).tolist()])))
+    assert some.total() == others.total() != KeySum(distinct=True).total()
+    others.add(key_hashes(pa.chunked_array([["another"]])))
+    assert some.total() != others.total()
