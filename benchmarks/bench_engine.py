@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import multiprocessing
 import os
 import shutil
 import statistics
@@ -115,7 +114,7 @@ def _threads(files: list[tuple[Path, Path]]) -> None:
 
 
 def _processes(files: list[tuple[Path, Path]]) -> None:
-    with ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(WORKERS) as pool:  # which forks this process, up to Python 3.13
         list(pool.map(_halve_file, files, chunksize=50))
 
 

@@ -110,6 +110,14 @@ def aiohttp_client(urls: list[str], concurrency: int, *, keep: bool = False) -> 
     return asyncio.run(main())
 
 
+def aiohttp_rarely(urls: list[str], concurrency: int) -> int:
+    """The same in a process that looks for garbage as rarely as ours."""
+    from benchwright.curation.garbage import collect_rarely
+
+    collect_rarely()
+    return aiohttp_client(urls, concurrency)
+
+
 def urllib_threads(urls: list[str], concurrency: int) -> int:
     """urllib in a thread pool, as img2dataset downloads."""
 
@@ -155,6 +163,7 @@ def img2dataset_process(urls: list[str], concurrency: int) -> int:
 WAYS: dict[str, tuple[str, Callable[[list[str], int], int]]] = {
     "fetch_images": ("aiohttp", ours),
     "aiohttp": ("aiohttp", aiohttp_client),
+    "aiohttp, rare garbage": ("aiohttp", aiohttp_rarely),
     "aiohttp, images kept": ("aiohttp", functools.partial(aiohttp_client, keep=True)),
     "img2dataset": ("img2dataset", img2dataset_process),
     "urllib in threads": ("urllib", urllib_threads),
