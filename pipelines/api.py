@@ -116,7 +116,8 @@ def plan(todo: Job, out: str) -> list[tuple[Stage, Artifact | None]]:
 
 
 def estimate_costs(todo: Job, out: str, rows: Mapping[str, int], *, smaller: str = "") -> list[CostEstimate]:
-    """Estimate the cost of a run with other numbers of rows, and of its trainings, from a finished sample run.
+    """Estimate the cost of a run with other numbers of rows, and of its trainings, from a finished sample run. If code or
+    settings have changed since, a warning says so.
 
     Args:
         todo: the benchmark with the settings of the sample.
@@ -135,8 +136,11 @@ def estimate_costs(todo: Job, out: str, rows: Mapping[str, int], *, smaller: str
     [('listed', 3000000), ('counted', 2000000), ('placed', 2000000), ('shards', 2000000)]
     """
     store = Store(out)
-    planned = plan(todo, out)
+    fresh = plan(todo, out)
+    planned = [(stage, artifact or load_artifact(store, stage.name)) for stage, artifact in fresh]
     done = {stage.name: artifact for stage, artifact in planned}
+    if stale := [(name, why) for name, why in reasons(fresh, out).items() if done[name] is not None]:
+        LOGGER.warning("stage %r is %s: the estimate is for what it was", *stale[0])
     less: dict[str, Artifact] = {}
     fewer: dict[str, tuple[int, Mapping[str, Any]]] = {}
     if smaller:

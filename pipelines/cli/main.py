@@ -239,7 +239,6 @@ def run(
     from .. import api
     from .progress import Teller
 
-    exits.warnings_as_lines()
     needed = dict(map(stage_and_resource, needs or ()))
     todo = api.job(name, config=config, overrides=overrides or ())
     if dry_run:
@@ -414,7 +413,6 @@ def cluster(
     """
     from .. import api
 
-    exits.warnings_as_lines()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # end the workers, and remove their folders
     try:
         api.cluster(file, tell=lambda address: print(address, flush=True))
@@ -506,7 +504,6 @@ def release(
     from .. import api
 
     trust(out, trust_code)
-    exits.warnings_as_lines()
     print(f"{api.release(out, folder, layout=layout, pipeline=pipeline)} images in {folder}")
 
 
@@ -530,7 +527,6 @@ def demo(
     """
     from ..demo import run_demo
 
-    exits.warnings_as_lines()
     with exits.libraries_silenced(debug=_DEBUG["on"]):
         run_demo(local_folder(out), photos=photos, scheduler=scheduler, workers=workers, quiet=quiet)
 
@@ -547,6 +543,7 @@ def _command() -> Any:
 def call(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, by default the process's, and return its exit code; see ``exits``."""
     command = _command()
+    exits.warnings_as_lines()
     given = None if arguments is None else list(arguments)
     return exits.guarded(
         lambda: command.main(given, prog_name="benchwright", standalone_mode=False), debug=lambda: _DEBUG["on"]

@@ -42,7 +42,6 @@ def export(
     from .text import line_teller
 
     trust(out, trust_code)
-    exits.warnings_as_lines()
     tell = line_teller(quiet=quiet)
     print(api.export(out, folder, network=network, direction=direction, average=average, pipeline=pipeline, progress=tell))
 

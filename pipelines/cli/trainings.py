@@ -71,7 +71,6 @@ def train(
     from .text import line_teller
 
     trust(out, trust_code)
-    exits.warnings_as_lines()
     with api.reading_once():
         results = api.train(
             out,

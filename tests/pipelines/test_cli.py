@@ -150,6 +150,11 @@ def test_an_estimate_from_a_finished_run(bw: Cli, tiny: Path) -> None:
     planned = json.loads(bw(*arguments[:-1], "--json").out)
     assert [each["stage"] for each in planned] == STAGES
     assert {each["why"] for each in planned} == {""}
+    changed = bw(*arguments[:4], "--set", "images.min_bytes=11", *arguments[4:], "listed=9e6")
+    assert (changed.code, changed.out) == (0, bw(*arguments, "listed=9e6").out)
+    assert re.fullmatch(
+        r".*stage 'checked' is stale: .*min_bytes = 11.*: the estimate is for what it was", only_line(changed.err)
+    )
 
 
 def test_show_as_json_has_exactly_the_promised_keys(bw: Cli, tiny: Path) -> None:
