@@ -22,13 +22,13 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from bench_preprocess import photos
 from benchwright.curation.encoders.encoder import Encoder, unit_rows
 from benchwright.curation.encoders.loading import load_encoder
 from benchwright.curation.encoders.spec import Conse, EncoderSpec, OpenClip
+from benchwright.curation.encoders.speeds import WAYS, random_checkpoint
 from benchwright.curation.encoders.torchvision_compat import ensure_torchvision
 from benchwright.curation.rows import Blob
 from benchwright.curation.stages.embed import Embedded, Pictured, embed_images
@@ -36,13 +36,6 @@ from PIL import Image
 
 Encode = Callable[[Sequence[bytes]], np.ndarray]
 PRECISIONS = ("float32", "bf16")
-WAYS: tuple[dict[str, Any], ...] = (
-    {"backend": "torch", "precision": "float32"},
-    {"backend": "torch", "precision": "bf16"},
-    {"backend": "onnxruntime", "precision": "float32"},
-    {"backend": "openvino", "precision": "float32"},
-    {"backend": "openvino", "precision": "bf16"},
-)
 
 
 def whole(encoder: Encoder) -> Encode:
@@ -127,19 +120,6 @@ def seconds_of(work: Callable[[], object]) -> float:
     began = time.process_time()
     work()
     return time.process_time() - began
-
-
-def random_checkpoint(model_name: str, folder: str) -> str:
-    """Seeded random weights on disk: rates do not depend on what the weights are."""
-    import torch
-
-    ensure_torchvision()
-    import open_clip
-
-    torch.manual_seed(0)
-    path = f"{folder}/{model_name}.pt"
-    torch.save(open_clip.create_model(model_name, pretrained=None).state_dict(), path)
-    return path
 
 
 def compare(files: list[bytes], methods: dict[str, Encode], turns: int, flops: dict[str, float]) -> dict[str, float]:

@@ -16,6 +16,7 @@ from ..curation.artifact import Artifact, load_artifact, load_made, load_run
 from ..curation.budget import example_of
 from ..curation.code_changes import change, changed_source
 from ..curation.cost import CostEstimate, cost_estimates
+from ..curation.encoders.speeds import encoder_speeds
 from ..curation.extras import lacking
 from ..curation.flow import PlanError, Stage
 from ..curation.reachable_code import one_look
@@ -61,6 +62,7 @@ __all__ = [
     "compare",
     "dataset_of",
     "describe_differences",
+    "encoder_speeds",
     "estimate",
     "estimate_costs",
     "export",

@@ -16,7 +16,7 @@ import typer
 from ...curation.garbage import collect_rarely
 from ...datasets.exports.forms import Form
 from . import exits
-from .models import estimate, export
+from .models import encoder_speeds, estimate, export
 from .options import (
     AsJson,
     Config,
@@ -451,6 +451,7 @@ app.command("eval")(evaluate)
 app.command()(report)
 app.command()(export)
 app.command()(estimate)
+app.command("encoder-speeds")(encoder_speeds)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""The commands ``export`` and ``estimate``: export a trained network, and apply it to a pair of pictures."""
+"""The commands ``export``, ``estimate`` and ``encoder-speeds``."""
 
 from __future__ import annotations
 
@@ -100,3 +100,39 @@ def estimate(
         exits.say(found.doubt)
     light = " ".join(f"{value:.4f}" for value in found.light)
     print(f"light in camera {found.camera}, R G B: {light}; expected error {found.expected_deg:.2f} degrees\n{found.page}")
+
+
+def encoder_speeds(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model of open_clip, such as ViT-B-32.")],
+    weights: Annotated[str, typer.Option("--weights", metavar="TAG", help="Pretrained weights; default: random.")] = "",
+    checkpoint: Annotated[str, typer.Option("--checkpoint", metavar="FILE", help="File of weights; default: random.")] = "",
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="cpu, cuda or cuda:N.")] = "cpu",
+    images: Annotated[int, typer.Option("--images", metavar="N", min=1, help="Number of pictures.")] = 64,
+    as_json: AsJson = False,
+) -> None:
+    """Measure how fast a CLIP encodes pictures here, by backend and precision.
+
+    On one thread, as each worker encodes, from drawn JPEG files of 500 x 375 pixels to vectors; takes some minutes. The last
+    line has the fastest as settings.
+
+    \b
+    Examples:
+      benchwright encoder-speeds ViT-B-32
+      benchwright encoder-speeds RN50 --weights openai --images 128
+      benchwright encoder-speeds ViT-B-32 --device cuda
+    """
+    import dataclasses
+
+    from .. import api
+    from .text import encoder_speed_line
+
+    found: list[Any] = []
+    for speed in api.encoder_speeds(model, weights=weights, checkpoint=checkpoint, device=device, images=images):
+        found.append(speed)
+        if not as_json:
+            print(encoder_speed_line(speed), flush=True)
+    best = max(found, key=lambda each: each.images_per_s or 0)
+    if as_json:
+        print(json.dumps([dataclasses.asdict(each) for each in found], indent=1))
+    else:
+        print(f'fastest: encoder.backend = "{best.backend}", encoder.precision = "{best.precision}"')

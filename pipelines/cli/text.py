@@ -14,6 +14,7 @@ from ...eval.labels import differences, split_label
 if TYPE_CHECKING:
     from ...curation.artifact import Artifact
     from ...curation.cost import CostEstimate
+    from ...curation.encoders.speeds import EncoderSpeed
     from ...curation.flow import Stage
 
 
@@ -139,6 +140,15 @@ def estimate_lines(found: Sequence[CostEstimate]) -> list[str]:
     if any(each.rough for each in found):
         lines.append("* too few parts to separate start-up time from work: use --smaller, or, for stages, a larger sample.")
     return [line.rstrip() for line in lines]
+
+
+def encoder_speed_line(speed: EncoderSpeed) -> str:
+    """A line of ``encoder-speeds``."""
+    way = f"{speed.backend:<12} {speed.precision:<8}"
+    if speed.images_per_s is None:
+        return f"{way} not measured: pip install 'benchwright[{speed.lacks}]'"
+    facts = f"{speed.images_per_s:8.1f} images/s, {speed.start_s:5.1f} s to start"
+    return f"{way} {facts}, cosine to torch in float32 at least {speed.cosine:.6f}"
 
 
 def name_lines(rows: Sequence[Mapping[str, str]]) -> list[str]:

@@ -25,6 +25,7 @@ from benchwright.curation.encoders.encoder import Encoder, EncoderUnavailable, u
 from benchwright.curation.encoders.loading import load_encoder
 from benchwright.curation.encoders.one_thread import exact, one_thread
 from benchwright.curation.encoders.spec import Colours, Conse, EfficientNetLite, EncoderSpec, OpenClip
+from benchwright.curation.encoders.speeds import WAYS, encoder_speeds
 from benchwright.curation.encoders.torchvision_compat import ensure_torchvision
 from benchwright.curation.flow import source, step
 from benchwright.curation.keys import how, where
@@ -544,3 +545,23 @@ def test_importing_specs_and_the_stage_does_not_import_torch() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     assert specs.EncoderSpec == OpenClip | Conse | Colours | EfficientNetLite
+
+
+def test_speeds_of_every_backend_and_precision(tiny_checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openvino", None)  # as if it were not installed
+    found = list(encoder_speeds(TINY, checkpoint=tiny_checkpoint, images=5))
+    assert [(each.backend, each.precision) for each in found] == [tuple(way.values()) for way in WAYS]
+    for each in found:
+        if each.backend == "openvino":
+            assert (each.images_per_s, each.lacks) == (None, "openvino")
+        elif not each.lacks:
+            assert each.images_per_s is not None
+            assert each.images_per_s > 0
+            assert each.start_s > 0
+            assert 0.99 < each.cosine < 1.000001
+    random = next(encoder_speeds(TINY, images=1))
+    assert random.cosine == pytest.approx(1)
+    with pytest.raises(ValueError, match="no such architecture"):
+        next(encoder_speeds("NOPE"))
+    with pytest.raises(ValueError, match="images=0"):
+        next(encoder_speeds(TINY, images=0))
