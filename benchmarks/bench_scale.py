@@ -17,8 +17,8 @@ are drawn block by block: one drawn block, rolled by another number of places ea
 what is measured. Each size is a process of its own; memory is its peak.
 
 ``near_vectors``: near-duplicates by vector, among all rows. The vectors lie in files as those of a stage do, 1 GB a million,
-written before by another process: 100 million, which take 100 GB, only if asked for. One row in fifty is a near-duplicate of the
-one 65,536 rows before it.
+written before by another process: 100 million, which take 100 GB, only if asked for. One row in fifty is a near-duplicate of
+the one 65,536 rows before it.
 """
 
 from __future__ import annotations
