@@ -53,6 +53,7 @@ def test_compose(bucket: str) -> None:
         minio["MINIO_ROOT_PASSWORD"],
     )
     assert ours.items() <= services["scheduler"]["environment"].items()
+    assert services["scheduler"]["environment"]["DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES"] == "10"
     context, dockerfile = services["worker"]["build"]["context"], (FOLDER / "../../../Dockerfile").resolve()
     assert (FOLDER / context).resolve() == dockerfile.parent
     assert dockerfile.is_file()
