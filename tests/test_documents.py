@@ -166,6 +166,7 @@ def test_what_is_not_run_is_marked_and_counted() -> None:
         "blurring.md": 2,
         "datasets/skeleton/README.md": 1,
         "index.md": 1,
+        "install.md": 1,
         "scale.md": 2,
         "pipelines.md": 4,
         "reading.md": 5,

@@ -60,8 +60,8 @@ def encoder_speeds(
         model, weights: as of ``OpenClip``. Without weights and checkpoint, they are random: rates do not depend on them.
         checkpoint: file of weights.
         device: torch device; on a GPU, torch alone is measured.
-        images: number of pictures, of 500 x 375 pixels; at least 1. They are encoded up to three times, the fastest counts, or
-            only once, and where that takes long only the first block of them.
+        images: number of pictures, of 500 x 375 pixels; at least 1. After a first block of them, all are encoded up to three
+            times, and the fastest counts; where that takes long, only once, and one block.
 
     Raises:
         ValueError: the model does not exist, its weights cannot be loaded, or no pictures are asked for.
@@ -84,14 +84,16 @@ def encoder_speeds(
             spec = OpenClip(model, weights, **way)
             began = time.perf_counter()
             encoder = load_clip(spec, checkpoint=place, device=device)
-            vectors, seconds = _encoded(encoder, files[: spec.block])
-            start = time.perf_counter() - began
+            block = files[: spec.block]
+            vectors, _ = _encoded(encoder, block)
+            start, rate = time.perf_counter() - began, 0.0
             first = vectors if first is None else first
-            rate = len(vectors) / seconds
             for _ in range(_TURNS):
-                if time.perf_counter() - began > _ENOUGH_S:
+                slow = time.perf_counter() - began > _ENOUGH_S
+                some = block if slow else files
+                rate = max(rate, len(some) / _encoded(encoder, some)[1])
+                if slow:
                     break
-                rate = max(rate, len(files) / _encoded(encoder, files)[1])
             cosine = float((vectors * first).sum(axis=1).min())
             yield EncoderSpeed(**way, images_per_s=rate, start_s=start, cosine=cosine)
 
