@@ -57,6 +57,8 @@ def listed() -> list[Wanted]:
 EPOCHS = "evaluation.settings.ann.epochs=12"
 CROP = Crop(32, 32, "bilinear")
 BUILT_IN = Backbone("built_in")
+SQUEEZENET = Backbone("state_dict", model="squeezenet1_1", head="classifier.1")
+"""The smallest network of torchvision."""
 
 
 def png(seed: int, height: int = 40, width: int = 48) -> bytes:
@@ -314,10 +316,9 @@ class Room:
 def test_torch_files_of_weights_are_checked_as_those_of_features_are(odd: str, tmp_path: Path) -> None:
     """They were given to torch unchecked: it unpacks members, and makes as much room as a pickle asks for."""
     path = tmp_path / "weights.pt"
-    squeezenet = Backbone("state_dict", model="squeezenet1_1", head="classifier.1")
     state = torchvision_models().squeezenet1_1(weights=None).state_dict()
     torch.save(state, path)
-    load_backbone(squeezenet, checkpoint=str(path))
+    load_backbone(SQUEEZENET, checkpoint=str(path))
     if odd == "bytearray":
         torch.save({**state, "room": Room()}, path)
     elif odd == "packed":
@@ -328,7 +329,7 @@ def test_torch_files_of_weights_are_checked_as_those_of_features_are(odd: str, t
         path.write_bytes(path.read_bytes() + b"behind")
     told = {"bytearray": "it names bytearray", "packed": "is packed", "longer": "continues after the end of its zip"}[odd]
     with pytest.raises(ValueError, match=rf"weights\.pt has no weights of squeezenet1_1: it.*{told}"):
-        load_backbone(squeezenet, checkpoint=str(path))
+        load_backbone(SQUEEZENET, checkpoint=str(path))
 
 
 def test_the_version_in_a_file_of_weights_is_kept(tmp_path: Path) -> None:
@@ -353,8 +354,8 @@ def test_damaged_torch_files_are_one_line(seed: int, tmp_path: Path) -> None:
     for at in draw.integers(0, len(data), 40):
         data[at] ^= int(draw.integers(1, 256))
     (tmp_path / "weights.pt").write_bytes(data[: int(draw.integers(0, 2 * len(data)))])
-    with pytest.raises(ValueError, match=r"weights\.pt has no weights of resnet18"):
-        load_backbone(Backbone("state_dict", model="resnet18"), checkpoint=str(tmp_path / "weights.pt"))
+    with pytest.raises(ValueError, match=r"weights\.pt has no weights of squeezenet1_1"):
+        load_backbone(SQUEEZENET, checkpoint=str(tmp_path / "weights.pt"))
 
 
 def test_broken_and_odd_clips(tmp_path: Path) -> None:
