@@ -130,13 +130,14 @@ def _listings(found: Nominated, group_of: np.ndarray, groups: int, *, disjoint: 
     """Candidates of each group of queries, each row once with its best score; with ``disjoint`` only in its best group."""
     queries, places = np.nonzero(found.ids >= 0)
     ids, scores = found.ids[queries, places], found.scores[queries, places]
-    owner = np.zeros_like(queries) if disjoint else group_of[queries]
-    order = np.lexsort((queries, -scores, ids, owner))
+    same = [ids] if disjoint else [ids, group_of[queries]]  # columns by which candidates are one row
+    order = np.lexsort((-scores, *same))  # stable: of equal scores, the first query comes first
     first = np.ones(len(order), dtype=bool)
-    first[1:] = (ids[order][1:] != ids[order][:-1]) | (owner[order][1:] != owner[order][:-1])
+    first[1:] = np.logical_or.reduce([column[order][1:] != column[order][:-1] for column in same])
     best = order[first]
     best = best[np.lexsort((ids[best], -scores[best]))]
-    by_group = (best[group_of[queries[best]] == number] for number in range(groups))
+    group = group_of[queries[best]]
+    by_group = (best[group == number] for number in range(groups))
     return [_Listing(ids[mine], scores[mine], queries[mine]) for mine in by_group]
 
 

@@ -181,13 +181,11 @@ def choose_frames(
     Raises:
         Reject: ``bad_segment`` if the times are not a valid interval, ``too_few_frames`` below the plan's ``min_frames``.
     """
-    if plan.fps is None:
-        clock = np.arange(len(times_s) - 1, dtype=np.int64)
-    else:
-        ticks = np.arange(max(1, round(float(times_s[-1]) * plan.fps))) / plan.fps
-        clock = np.maximum(np.searchsorted(times_s[:-1], ticks + _SOON_S, side="right") - 1, 0)
-    begin, end = segment_bounds(len(clock), plan.fps or fps, t_start, t_end)
-    clock = clock[begin:end]
+    total = len(times_s) - 1 if plan.fps is None else max(1, round(float(times_s[-1]) * plan.fps))
+    begin, end = segment_bounds(total, plan.fps or fps, t_start, t_end)
+    clock = np.arange(begin, end, dtype=np.int64)
+    if plan.fps is not None:
+        clock = np.maximum(np.searchsorted(times_s[:-1], clock / plan.fps + _SOON_S, side="right") - 1, 0)
     if len(clock) < plan.min_frames:
         place = "" if t_start is None and t_end is None else f" from {t_start} to {t_end} s"
         raise Reject("too_few_frames", f"{len(clock)} frames{place}, expected at least {plan.min_frames}")

@@ -59,7 +59,8 @@ def loaded(place, cache):
         for split, rows in splits.items():
             if "image" in rows.features:
                 rows = rows.with_format(None).cast_column("image", datasets.Image(decode=False))
-            found[name][split] = {row["key"]: told_of(row, rows.features) for row in rows}
+            features = rows.features  # a copy each time that it is asked for
+            found[name][split] = {row["key"]: told_of(row, features) for row in rows}
     default = datasets.load_dataset(place, cache_dir=cache)
     found[""] = {split: len(rows) for split, rows in default.items()}
     return found

@@ -99,6 +99,10 @@ def test_a_camera_file_of_another_form_is_told(tmp_path, text, told):
     (tmp_path / "cameras.txt").write_text(text)
     with pytest.raises(ValueError, match=told):
         read_cameras(str(tmp_path / "cameras.txt"))
+
+
+@pytest.mark.parametrize("text", ["", "400nm-420nm, step 10nm\n----\nA\n1 2 3\n1 2 3\n1 2 3\n"])
+def test_a_text_is_no_camera_file_of_matlab(tmp_path, text):
     (tmp_path / "cameras.mat").write_text(text)
     with pytest.raises(ValueError, match=r"cameras\.mat"):
         read_cameras(str(tmp_path / "cameras.mat"))

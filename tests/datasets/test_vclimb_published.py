@@ -150,13 +150,18 @@ def test_frames_per_video_of_table_1(anet: pa.Table) -> None:
         assert frames_per_video(table, f.splits.activitynet_fps, "train") == train
 
 
+@functools.cache
+def frame_times_s(video_s: float) -> np.ndarray:
+    """Of a video of 30 frames a second."""
+    return np.arange(round(video_s * 30.0) + 1) / 30.0
+
+
 @functools.cache  # both numbers of tasks have the same clips
 def why_unusable(video_s: float, t_start: float | None, t_end: float | None) -> str:
     """The reason for which a clip is rejected by the plan of the published settings, or ""."""
     plan = FramePlan("all", None, facts().splits.activitynet_fps, 8)
-    times_s = np.arange(round(video_s * 30.0) + 1) / 30.0
     try:
-        choose_frames(plan, times_s, fps=30.0, t_start=t_start, t_end=t_end)
+        choose_frames(plan, frame_times_s(video_s), fps=30.0, t_start=t_start, t_end=t_end)
     except Reject as why:
         return why.reason
     return ""

@@ -291,13 +291,16 @@ def test_blocks_cut_anywhere_give_the_same_rows_and_rejects(
     assert sorted(map(str, rejects)) == sorted(map(str, whole_rejects))
 
 
-def test_a_line_of_many_blocks_costs_one_reject_and_little_memory(packed: Callable[..., Path]) -> None:
-    path = packed(line(id="1"), b"x" * (40 << 20), line(id="3"), b"y" * (3 << 20), b"z" * (20 << 20))
+def test_a_line_of_many_blocks_costs_one_reject_and_little_memory(
+    packed: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_lines, "BLOCK_BYTES", 1 << 21)
+    path = packed(line(id="1"), b"x" * (20 << 20), line(id="3"), b"y" * (3 << 19), b"z" * (10 << 20))
     kept, rejects = read(path)
     assert kept["key"].to_pylist() == ["1", "3"]
     assert [reject["reason"] for reject in rejects] == ["line_too_long"] * 3
     first = len(line(id="1")) + 1
-    places = [first, first + (40 << 20) + 1 + first, first + (43 << 20) + 2 + first] if path.suffix == ".tsv" else [2, 4, 5]
+    places = [first, first + (20 << 20) + 1 + first, first + (43 << 19) + 2 + first] if path.suffix == ".tsv" else [2, 4, 5]
     assert [reject["key"] for reject in rejects] == [f"{path.name}:{place}" for place in places]
 
 
@@ -308,8 +311,10 @@ def test_a_good_line_just_below_the_limit_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["m.gz", "m.bz2"])
-def test_a_stream_that_is_cut_short_is_an_error(tmp_path: Path, name: str) -> None:
-    data = (gzip.compress if name.endswith("gz") else bz2.compress)(b"\n".join(line(id=str(n + 1)) for n in range(50_000)))
+def test_a_stream_that_is_cut_short_is_an_error(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After some of its blocks."""
+    monkeypatch.setattr(text_lines, "BLOCK_BYTES", 1 << 18)
+    data = (gzip.compress if name.endswith("gz") else bz2.compress)(b"\n".join(line(id=str(n + 1)) for n in range(8_000)))
     path = tmp_path / name
     path.write_bytes(data[: len(data) * 9 // 10])
     with pytest.raises(ValueError, match=rf"{name}: the compressed stream breaks after [0-9,]+ bytes of text"):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,10 +37,16 @@ def world(name: str = "separable", increments: int = 3, **changes: int) -> tuple
     return make_world(name, seed=1, increments=increments, **{"start": 6, "rows": 60, **changes})
 
 
-class Ran(NamedTuple):
+@dataclass(frozen=True)
+class Ran:
     tables: list[pa.Table]
-    rows: list[dict[str, Any]]
-    """Of the tidy table."""
+    method: str
+    feedback: float
+
+    @functools.cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """Of the tidy table."""
+        return tidy(results_of(rows_of(self.tables), feedback=self.feedback, method=self.method)).to_pylist()
 
     @property
     def predictions(self) -> OpenWorldPredictions:
@@ -53,8 +61,7 @@ class Ran(NamedTuple):
 def run(kind: str, out: Path, made: tuple[list[Increment], list[str]], *, feedback: float = 1.0) -> Ran:
     predictor = new_predictor(load_name(PREDICTORS, kind), SETTINGS[kind], seed=0)
     out.mkdir(exist_ok=True)
-    tables = list(run_open_world(predictor, *made, setting=Setting(feedback), folder=out))
-    return Ran(tables, tidy(results_of(rows_of(tables), feedback=feedback, method=kind)).to_pylist())
+    return Ran(list(run_open_world(predictor, *made, setting=Setting(feedback), folder=out)), kind, feedback)
 
 
 def values(ran: Ran, measure: str, **where: Any) -> list[float]:
@@ -329,11 +336,11 @@ def test_phases_come_in_their_order(tmp_path: Path):
 def test_the_test_set_is_that_of_table_1(tmp_path: Path):
     """Test rows of increment 0, on whose validation rows thresholds are found; validation and test rows of all others."""
     made = world(increments=2, rows=12)
-    rows = run("evm", tmp_path, made).rows
+    ran = run("evm", tmp_path, made)
     n = [{split: len(samples.y) for split, samples in one.splits.items()} for one in made[0]]
     later = [one["validate"] + one["test"] for one in n[1:]]
     asked = {"split": "test_set", "phase": "post", "task": "none", "measure": "mcc"}
-    mine = [row for row in rows if all(row[name] == value for name, value in asked.items())]
+    mine = [row for row in ran.rows if all(row[name] == value for name, value in asked.items())]
     plain, sums, start = (
         {row["increment"]: row["n"] for row in mine if (row["cumulative"], row["from_start"]) == kind}
         for kind in ((False, False), (True, False), (True, True))
@@ -342,7 +349,6 @@ def test_the_test_set_is_that_of_table_1(tmp_path: Path):
     assert sums == {1: later[0], 2: sum(later)}
     assert start == {0: n[0]["test"], 1: n[0]["test"] + later[0], 2: n[0]["test"] + sum(later)}
     same = {"task": "none", "novel_to": "", "phase": "post", "increment": 0}
-    ran = Ran([], rows)
     assert values(ran, "mcc", **same, split="test_set") == values(ran, "mcc", **same, split="test")
 
 

@@ -24,7 +24,7 @@ from benchwright.training.models.linear import linear
 
 BUCKETS, CLASSES, PER_BUCKET, WIDTH = 5, 4, 120, 16
 NAMES = tuple(f"class {at}" for at in range(CLASSES))
-SHORT = {"epochs": 15, "batch_size": 32, "learning_rate": 0.1, "decay_after_epochs": 9}
+SHORT = {"batch_size": 32, "learning_rate": 0.1, "decay_after_epochs": 9}
 
 
 class Table(Rows):
@@ -64,9 +64,9 @@ def stream(protocol: str = "iid") -> Stream:
     return streaming_stream(bucket, everything.take, NAMES)
 
 
-def learner(method: str, *, seed: int = 0, **settings: Any) -> Learner:
+def learner(method: str, *, seed: int = 0, epochs: int = 15, **settings: Any) -> Learner:
     _, values = paper_settings("linear")
-    values = {**values, "method": settings, "schedule": {**values["schedule"], **SHORT}}
+    values = {**values, "method": settings, "schedule": {**values["schedule"], **SHORT, "epochs": epochs}}
     made = parts_of(values, lambda **given: registry.method(method, **given), linear, labels="one", classes="same")
     return Learner(made, sample=(WIDTH,), seed=seed)
 
@@ -163,16 +163,17 @@ class Mortal(Learner):
 @pytest.mark.parametrize(("method", "settings"), [("reservoir", {"alpha": 2.0}), ("cumulative", {})])
 @pytest.mark.parametrize("start", ["scratch", "finetune"])
 def test_killed_anywhere_it_ends_in_the_same_rows(tmp_path: Path, method: str, settings: dict[str, Any], start: str) -> None:
-    whole = run(tmp_path / "whole", method, start=start, **settings)
+    settings = {**settings, "start": start, "epochs": 3}
+    whole = run(tmp_path / "whole", method, **settings)
     (broken := tmp_path / "broken").mkdir()
     for lessons, in_save in [(1, False), (1, True), (2, False)]:
-        mortal = learner(method, start=start, **settings)
+        mortal = learner(method, **settings)
         mortal.__class__ = Mortal
         mortal.lessons_left, mortal.dies_in_save = lessons, in_save  # type: ignore[attr-defined]
         with pytest.raises(Killed):
             list(run_stream(mortal, stream(), folder=broken))
     assert len(list(broken.glob("position-*.parquet"))) == 3
-    again = run(broken, method, start=start, **settings)
+    again = run(broken, method, **settings)
     assert again._rows.table().equals(whole._rows.table())
 
 
@@ -238,12 +239,12 @@ def made(folder: Path) -> Path:
 
 
 def test_a_damaged_checkpoint_is_not_gone_on_from(tmp_path: Path) -> None:
-    whole = run(tmp_path / "a", "cumulative")
+    whole = run(tmp_path / "a", "cumulative", epochs=3)
     for name in ("after-0005", "position-0002.parquet", "progress.json"):
         damaged = bytearray((tmp_path / "a" / name).read_bytes())
         damaged[len(damaged) // 2] ^= 8
         (tmp_path / "a" / name).write_bytes(damaged)
-        assert run(tmp_path / "a", "cumulative")._rows.table().equals(whole._rows.table()), name
+        assert run(tmp_path / "a", "cumulative", epochs=3)._rows.table().equals(whole._rows.table()), name
 
 
 def test_domains_of_arrays_in_any_order() -> None:

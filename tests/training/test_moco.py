@@ -209,11 +209,16 @@ class Interrupted(Exception):
     pass
 
 
-@pytest.mark.parametrize("steps", [1, 6, 8, 17])  # in an epoch, at its end, in the next one, at the last step
-def test_a_training_that_is_interrupted_ends_in_the_same_bytes(tmp_path: Path, steps: int) -> None:
-    whole = Pretraining(small(), seed=0)
-    whole.learn(pictures())
+@pytest.fixture(scope="module")
+def whole() -> Pretraining:
+    """A training that nothing interrupted."""
+    training = Pretraining(small(), seed=0)
+    training.learn(pictures())
+    return training
 
+
+@pytest.mark.parametrize("steps", [1, 6, 8, 17])  # in an epoch, at its end, in the next one, at the last step
+def test_a_training_that_is_interrupted_ends_in_the_same_bytes(tmp_path: Path, whole: Pretraining, steps: int) -> None:
     class Stopped(Pretraining):
         done = 0
 

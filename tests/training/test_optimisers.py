@@ -52,6 +52,11 @@ def test_torchs_compiler_is_not_loaded() -> None:
         "    optimiser.zero_grad()\n"
         "    weight.sum().backward()\n"
         "    optimiser.step()\n"
+        "import numpy as np\n"
+        "from benchwright.training.illuminants.ffcc import fit_ffcc\n"
+        "from benchwright.training.illuminants.pictures import LinearPictures\n"
+        "grey = LinearPictures.of(np.ones((2, 4, 4, 3)))\n"
+        "fit_ffcc(grey, np.ones((2, 3)), colours=-23, edges=-29, plausible=-26, weight=-2)\n"
         "print(sorted({'torch._dynamo', 'sympy'} & sys.modules.keys()))"
     )
     environment = os.environ | {"PYTHONSAFEPATH": "1"}

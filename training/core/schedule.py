@@ -29,6 +29,7 @@ def _plain(kind: type[AnyOptimizer]) -> type[AnyOptimizer]:
 SGD = _plain(torch.optim.SGD)
 Adagrad = _plain(torch.optim.Adagrad)
 Adam = _plain(torch.optim.Adam)
+LBFGS = _plain(torch.optim.LBFGS)
 
 
 @dataclasses.dataclass(frozen=True)

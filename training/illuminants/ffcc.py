@@ -88,10 +88,15 @@ def probabilities(seen: NDArray[Any], filters: Floats, plausible: Floats) -> Flo
         filters: (2, 64, 64).
         plausible: (64, 64).
     """
-    scores = np.fft.irfft2((seen * np.fft.rfft2(filters)).sum(axis=1), s=(BINS, BINS)) + plausible
+    of_colours, of_edges = np.fft.rfft2(filters)
+    filtered = seen[:, 0] * of_colours
+    filtered += seen[:, 1] * of_edges
+    scores = np.fft.irfft2(filtered, s=(BINS, BINS))
+    scores += plausible
     scores -= scores.max(axis=(1, 2), keepdims=True)
     np.exp(scores, out=scores)
-    return scores / scores.sum(axis=(1, 2), keepdims=True)
+    scores /= scores.sum(axis=(1, 2), keepdims=True)
+    return scores
 
 
 def von_mises(chances: Floats) -> tuple[Floats, Floats, Floats, Floats]:
@@ -140,9 +145,15 @@ def likelihood(chances: Floats, truth: Floats) -> tuple[float, Floats]:
     by_mean = -pulled[..., None] * turned / (np.maximum((sums**2).sum(axis=2, keepdims=True), 1e-12) * _TURN)
     first = (np.stack([chances.sum(axis=2), chances.sum(axis=1)], axis=1) * far).sum(axis=2, keepdims=True)
     alone = by_mean + by_covariance[:, [0, 1], [0, 1], None] * (far**2 - 2 * first * far)
-    both = far[:, 0, :, None] * far[:, 1, None] - first[:, 1:] * far[:, 0, :, None] - first[:, :1] * far[:, 1, None]
-    slopes = alone[:, 0, :, None] + alone[:, 1, None] + 2 * by_covariance[:, 0, 1, None, None] * both
-    return float(value), chances * (slopes - (chances * slopes).sum(axis=(1, 2), keepdims=True))
+    both = far[:, 0, :, None] * far[:, 1, None]  # in place from here: memory takes longer than the arithmetic
+    both -= first[:, 1:] * far[:, 0, :, None]
+    both -= first[:, :1] * far[:, 1, None]
+    both *= 2 * by_covariance[:, 0, 1, None, None]
+    slopes = alone[:, 0, :, None] + alone[:, 1, None]
+    slopes += both
+    slopes -= np.multiply(chances, slopes, out=both).sum(axis=(1, 2), keepdims=True)
+    slopes *= chances
+    return float(value), slopes
 
 
 def scale_of(smoothness: Sequence[float]) -> Floats:
@@ -168,7 +179,10 @@ def objective(
         some = slice(start, start + _BLOCK)
         part, slopes = measure(probabilities(seen[some], maps[:2], maps[2]), truth[some])
         value, turned = value + part, np.fft.rfft2(slopes)
-        back[:2] += (np.conj(seen[some]) * turned[:, None]).sum(axis=0)
+        by_filters = np.zeros_like(back[:2])
+        for one, its_slopes in zip(seen[some], turned, strict=True):  # each fits into the processor's cache
+            by_filters += np.conj(one) * its_slopes
+        back[:2] += by_filters
         back[2] += turned.sum(axis=0)
     share = weight / len(seen)
     slopes = share * np.fft.irfft2(back * scale, s=(BINS, BINS)).ravel() + parameters
@@ -201,6 +215,8 @@ def fit_ffcc(
     """
     import torch
 
+    from ..core.schedule import LBFGS
+
     if not (np.asarray(illuminants) > 0).all():
         raise ValueError("a light without some channel has no log colour")
     truth = log_colours(illuminants)
@@ -222,7 +238,7 @@ def fit_ffcc(
 
             limits: dict[str, Any] = {"max_iter": rounds, "max_eval": 4 + 2 * rounds, "history_size": rounds}
             limits |= {"tolerance_grad": 0, "tolerance_change": 0, "line_search_fn": "strong_wolfe"}
-            torch.optim.LBFGS([found], **limits).step(loss)
+            LBFGS([found], **limits).step(loss)
     maps = maps_of(found.numpy(), scale)
     return {"filters": maps[:2], "plausible_lights": maps[2], "start": start}
 
