@@ -253,7 +253,7 @@ def test_report_of_a_demo_stays_below_five_megabytes():
     for _ in range(40):
         memory = io.BytesIO()
         smooth = Image.fromarray(draw.integers(0, 255, (12, 16, 3), dtype=np.uint8)).resize(
-            (320, 240), Image.Resampling.BICUBIC
+            (640, 480), Image.Resampling.BICUBIC
         )
         smooth.save(memory, "JPEG", quality=90)
         photos.append(memory.getvalue())
