@@ -11,11 +11,9 @@ import ast
 import contextlib
 import json
 import logging
-import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -303,15 +301,16 @@ def test_the_notebook_gives_what_it_shows(folder: Path, monkeypatch: pytest.Monk
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built with every warning an error and every way out of the machine closed."""
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
     folder = tmp_path_factory.mktemp("site")
-    environment = os.environ | {
-        "NO_MKDOCS_2_WARNING": "1",
-        "https_proxy": "http://127.0.0.1:1",
-        "http_proxy": "http://127.0.0.1:1",
-    }
-    command = [sys.executable, "-P", "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_MKDOCS_2_WARNING", "1")
+        patch.setenv("https_proxy", "http://127.0.0.1:1")
+        patch.setenv("http_proxy", "http://127.0.0.1:1")
+        patch.chdir(ROOT)
+        build(load_config(str(ROOT / "mkdocs.yml"), strict=True, site_dir=str(folder)))
     return folder
 
 

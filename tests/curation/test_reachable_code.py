@@ -314,8 +314,9 @@ def test_what_compiled_code_looks_up_is_reached(room: str) -> None:
             if not isinstance(code, CodeType) or code.co_qualname not in defined:
                 continue
             found = reached(f"{module}:{code.co_qualname}").definitions
-            wanted = {(module, name) for name in globals_in(code) & defined}
-            for name in globals_in(code) & imported.keys():
+            looked_up = globals_in(code)
+            wanted = {(module, name) for name in looked_up & defined}
+            for name in looked_up & imported.keys():
                 base, level, there = imported[name]
                 place = importlib.util.resolve_name("." * level + base, module.rpartition(".")[0]) if level else base
                 inside = ROOT.joinpath(*place.split(".")[1:]).with_suffix(".py")

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import cloudpickle
 import numpy as np
@@ -76,7 +77,7 @@ def list_clips(*, count: int) -> list[Clip]:
 
 def plan(videos: Path):
     sampled = step(sample_frames, root=where(videos), plan=EIGHT)
-    return source("listed", step(list_clips, count=12)).each("sampled", sampled, max_rejects=0, rows_per_part=3)
+    return source("listed", step(list_clips, count=8)).each("sampled", sampled, max_rejects=0, rows_per_part=2)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +94,7 @@ def test_children_that_are_killed_again_and_again_change_no_byte(
     # A fresh child is let be: it may be at a second try.
     asked = hit(monkeypatch, number, lambda one, _: one.asked > 0)
     result = run(plan(videos), str(tmp_path / "killed"), scheduler=scheduler, workers=3).result
-    assert (result.digest, result.rows, dict(result.rejects)) == (undisturbed.digest, 12, {})
+    assert (result.digest, result.rows, dict(result.rejects)) == (undisturbed.digest, 8, {})
     assert len(set(asked)) > 3
 
 
@@ -227,6 +228,13 @@ def fake_ffmpeg(folder: Path, first: str) -> None:
     command.chmod(0o755)
 
 
+@pytest.fixture(scope="module")
+def by_ffmpeg(videos: Path) -> SimpleNamespace:
+    """What the ffmpeg command gives."""
+    pytest.importorskip("imageio_ffmpeg", reason="needs the extra 'dev': it brings an ffmpeg command")
+    return read_clip(ROW, root=str(videos), plan=EIGHT, settings=FrameSettings(decoder="ffmpeg"))
+
+
 @pytest.mark.parametrize(
     ("first", "told"),
     [
@@ -237,11 +245,9 @@ def fake_ffmpeg(folder: Path, first: str) -> None:
     ],
 )
 def test_an_ffmpeg_command_that_is_killed_turns_no_row_away(
-    videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, told: str
+    videos: Path, by_ffmpeg: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, told: str
 ) -> None:
-    pytest.importorskip("imageio_ffmpeg", reason="needs the extra 'dev': it brings an ffmpeg command")
     settings = FrameSettings(decoder="ffmpeg")
-    calm = read_clip(ROW, root=str(videos), plan=EIGHT, settings=settings)
     fake_ffmpeg(tmp_path, first)
     child._idle.end()
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
@@ -249,7 +255,7 @@ def test_an_ffmpeg_command_that_is_killed_turns_no_row_away(
         with pytest.raises(RuntimeError, match=told) as error:
             read_clip(ROW, root=str(videos), plan=EIGHT, settings=settings)
         assert "Traceback" not in str(error.value)
-    assert read_clip(ROW, root=str(videos), plan=EIGHT, settings=settings) == calm
+    assert read_clip(ROW, root=str(videos), plan=EIGHT, settings=settings) == by_ffmpeg
     assert (tmp_path / "called").is_dir()
     child._idle.end()  # whose PATH is another one
 

@@ -42,6 +42,7 @@ def whole(finished: Callable[[str], Path]) -> Path:
     return finished("clear")
 
 
+@pytest.mark.usefixtures("blank_figures")
 @pytest.mark.parametrize(("name", "change"), [(name, change) for name, changes in RECORDS.items() for change in changes])
 def test_a_record_that_is_sealed_and_none(
     whole: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, change: tuple[str, object]
