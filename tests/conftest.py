@@ -88,8 +88,8 @@ _TAKE_LONG = ("distributed", "numpy", "pandas", "pyarrow.compute", "pyarrow.parq
 
 @pytest.fixture(scope="session", autouse=True)
 def one_server_for_all_processes() -> Iterator[None]:
-    """Whoever asks first for the server from which processes are forked, a run, a cluster or a test: it has imported what any of
-    them needs, since it stays the same until this process ends."""
+    """Whoever asks first for the server from which processes are forked, a run, a cluster or a test: it has imported what any
+    of them needs, since it stays the same until this process ends."""
     preload = forkserver.set_forkserver_preload
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(forkserver, "set_forkserver_preload", lambda names: preload([*dict.fromkeys((*names, *_TAKE_LONG))]))

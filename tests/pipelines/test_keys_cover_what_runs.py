@@ -25,8 +25,8 @@ from benchwright.curation.reachable_code import Definitions
 from benchwright.pipelines import api
 from benchwright.pipelines.catalogue import TITLES
 
-# Between the engine and a step: what these call is the step, or what it gave. Code is known by its id: its hash goes through all
-# its constants and names, at each call that is watched.
+# Between the engine and a step: what these call is the step, or what it gave. Code is known by its id: its hash goes through
+# all its constants and names, at each call that is watched.
 BORDER = {id(each.__code__) for each in (parts._called, parts._batch_call, parts._encoded)}
 # How rows and payloads are read is the engine's: they have digests of their own, and the layout on disk is part of every key.
 STORES = {store.__file__, stage_rows.__file__}
