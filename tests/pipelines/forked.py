@@ -44,8 +44,8 @@ def forked(
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*worker_processes._LARGE])  # where no server is there yet
-    known = {"arguments": [str(each) for each in arguments], "environment": dict(os.environ), "out": str(out), "err": str(err)}
-    known["set_to"] = dict(set_to)
+    known: dict[str, object] = {"arguments": [str(each) for each in arguments], "environment": dict(os.environ)}
+    known |= {"out": str(out), "err": str(err), "set_to": dict(set_to)}
     process = context.Process(target=exec, args=(_COMMAND, known))
     process.start()
     return process
