@@ -94,16 +94,21 @@ def _canonical_json(extension: str, value: Mapping[str, Any]) -> bytes:
     return text.encode()
 
 
+_SCALAR = (str, int, float)
+
+
 def _check_json_keys(extension: str, value: Any) -> None:
     # json.dumps turns 1 into "1", so {1: a, "1": b} would be written with a repeated key.
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not isinstance(key, str):
                 raise TypeError(f"member {extension!r}: JSON key {key!r} is {type(key).__name__}, it must be str")
-            _check_json_keys(extension, item)
+            if not isinstance(item, _SCALAR):
+                _check_json_keys(extension, item)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            _check_json_keys(extension, item)
+            if not isinstance(item, _SCALAR):
+                _check_json_keys(extension, item)
 
 
 def check_key(key: str) -> None:

@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,6 +80,20 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not str(item.path).endswith(DEAR))
     gc.freeze()
+
+
+_TAKE_LONG = ("distributed", "numpy", "pandas", "pyarrow.compute", "pyarrow.parquet", "torch")
+"""Packages whose import takes each process that needs them a good part of a second, torch two seconds."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_server_for_all_processes() -> Iterator[None]:
+    """Whoever asks first for the server from which processes are forked, a run, a cluster or a test: it has imported what any
+    of them needs, since it stays the same until this process ends."""
+    preload = forkserver.set_forkserver_preload
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forkserver, "set_forkserver_preload", lambda names: preload([*dict.fromkeys((*names, *_TAKE_LONG))]))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -118,14 +118,10 @@ def _grouped(truth: Labels, predicted: Labels, count: Labels) -> Confusion:
     if not len(count):
         none = np.empty(0, dtype=np.int64)
         return Confusion(none, none, none)
-    rows, row = np.unique(truth, return_inverse=True)
-    columns, column = np.unique(predicted, return_inverse=True)
-    cell = row * len(columns) + column
-    order = np.argsort(cell, kind="stable")
-    cell = cell[order]
-    starts = np.flatnonzero(np.concatenate([[True], cell[1:] != cell[:-1]]))
-    first = cell[starts]
-    return Confusion(rows[first // len(columns)], columns[first % len(columns)], np.add.reduceat(count[order], starts))
+    order = np.lexsort((predicted, truth))
+    truth, predicted = truth[order], predicted[order]
+    starts = np.flatnonzero(np.concatenate([[True], (truth[1:] != truth[:-1]) | (predicted[1:] != predicted[:-1])]))
+    return Confusion(truth[starts], predicted[starts], np.add.reduceat(count[order], starts))
 
 
 EMPTY = Confusion.of([], [])

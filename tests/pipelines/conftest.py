@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -100,6 +100,7 @@ def kill_when(ready: Callable[[], bool], process: BaseProcess) -> None:
     assert process.exitcode == -signal.SIGKILL
 
 
-def kill_at_checkpoint(out: Path, *options: str) -> None:
+def kill_at_checkpoint(out: Path, *options: str, **to_forked: Any) -> None:
     """Begin `benchwright train` in another process, and kill it by SIGKILL once a training has a checkpoint."""
-    kill_when(lambda: any(out.glob("experiments/stages/*/.work/*/progress.json")), forked("train", out, *options))
+    began = forked("train", out, *options, **to_forked)
+    kill_when(lambda: any(out.glob("experiments/stages/*/.work/*/progress.json")), began)

@@ -224,7 +224,7 @@ def test_a_pre_training_that_diverges_is_a_reject(bw: Cli, out: Path) -> None:
 
 def test_a_kill_costs_no_byte(bw: Cli, out: Path, tmp_path: Path) -> None:
     """Killed by SIGKILL once it has a checkpoint, it goes on from there to the same weights."""
-    made(bw, out, MOCO.replace("epochs=3", "epochs=8"), "pretraining.checkpoint_minutes=0")
+    made(bw, out, MOCO.replace("epochs=3", "epochs=4"), "pretraining.checkpoint_minutes=0")
     whole = Path(shutil.copytree(out, tmp_path / "whole"))
     kill_at_checkpoint(out, "-p", "pretrain", "-q")
     assert not (out / "pretrained").exists()

@@ -322,11 +322,12 @@ def test_workers_train_side_by_side_with_the_same_result(bw: Cli, out: Path, tmp
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.usefixtures("two_seeds")
 def test_a_kill_costs_what_the_checkpoint_says(bw: Cli, out: Path, tmp_path: Path) -> None:
     made(bw, out, "--set", "baselines.epochs=50")
     whole = Path(shutil.copytree(out, tmp_path / "whole"))
     train = ["--method", "cumulative-scratch", "--protocol", "iid", "-q"]
-    kill_at_checkpoint(out, *train)
+    kill_at_checkpoint(out, *train, set_to={"benchwright.pipelines.clear.baselines.SEEDS": (0, 1)})
     (work,) = out.glob("experiments/stages/*/.work/*/progress.json")
     begun = json.loads(work.read_text())["done"]
     told: list[str] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import tomllib
 from typing import Any
@@ -18,6 +19,7 @@ from .conftest import Cli
 PACKAGED = [(name, each) for name in sorted(TITLES) for each in variants(name)]
 
 
+@functools.cache
 def validator(name: str) -> Any:
     schema = json_schema(find(name))
     jsonschema.Draft202012Validator.check_schema(schema)

@@ -117,6 +117,7 @@ def test_a_tracker_in_three_forms(package: Path) -> None:
     assert [place.reference for place in places if place][:2] == ["of_each.more:Lines"] * 2
 
 
+@pytest.mark.usefixtures("two_seeds")
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])
 def test_trainings_by_names_of_a_package(
     bw: Cli, package: Path, finished: Callable[[str], Path], tmp_path: Path, scheduler: str
