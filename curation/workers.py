@@ -5,17 +5,20 @@ Workers in other processes return small records, never rows.
 
 from __future__ import annotations
 
+import asyncio
 import bisect
 import collections
 import contextlib
 import functools
 import logging
+import math
 import os
 import pickle
 import queue
 import signal
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from typing import Any, cast
@@ -54,6 +57,16 @@ _ANSWER = 5.0
 
 _TRIES = 3
 """Maximum number of tries of a part that fails because of the machine of a cluster worker; each on another one if possible."""
+
+_WINDOW = 256
+"""Number of parts that are at the scheduler of a cluster at a time: each costs it memory, and time whenever it is looked at."""
+
+_PER_THREAD = 4
+"""The same per thread of the cluster, if that is more."""
+
+
+class SchedulerGone(ConnectionError):
+    """The scheduler of a cluster was lost, or does not answer: the same command may succeed later."""
 
 
 class Workers:
@@ -168,7 +181,7 @@ class Workers:
                     futures.append(pool.submit(make_parts_apart, cast(PartTask, _ByCloudpickle(job.task))))
             for number, future in enumerate(futures):
                 future.add_done_callback(functools.partial(written, number))
-            _finish(jobs, futures, (ended.get() for _ in futures))
+            _finish(jobs, (ended.get() for _ in futures), lambda number: [later.cancel() for later in futures[number + 1 :]])
         except BrokenExecutor as error:
             raise StepFailed(
                 f"{_stages_of(jobs)}: a worker process was killed, probably because the system ran out of "
@@ -185,18 +198,9 @@ class Workers:
 
         if self._client is None:
             self._client = _connected(self._scheduler)
-        open_task, stages = _opener(), {job.task.stage.name: job.task.stage for job in jobs}
-        code = {name: to_check(stage) for name, stage in stages.items()}
-        futures: list[Any] = []
+        parts = _PartsAtScheduler(self._client, jobs)
         try:
-
-            def submit(job: StageJob, **where: Any) -> Any:
-                where["resources"] = {resource: 1} if (resource := resource_of(job.task.stage)) else None
-                packed = _packed((_make_at_worker, job.task, *code[job.task.stage.name]))
-                return self._client.submit(open_task, pickle.loads, packed, pure=False, **where)
-
-            futures += [submit(job) for job in jobs]
-            _finish(jobs, futures, self._as_they_end(jobs, futures, submit))
+            _finish(jobs, self._as_they_end(jobs, parts), parts.cancel_after)
         except KilledWorker as error:
             why = "workers died while computing its parts, perhaps because they ran out of memory"
             raise StepFailed(f"{_stages_of(jobs)}: {why}: {error}") from error
@@ -205,12 +209,12 @@ class Workers:
             CommClosedError,
             ClosedClientError,
         ):  # a client that loses its connection cancels its futures
-            raise ConnectionError(
+            raise SchedulerGone(
                 f"the scheduler at {self._scheduler} is gone; finished parts are kept: run again when it is back"
             ) from None
         finally:
             if self._client.status == "running":
-                self._client.cancel([future for future in futures if not future.cancelled()])
+                parts.cancel_after(-1)
 
     def _workers(self) -> dict[str, dict[str, Any]]:
         """The scheduler's information on each worker, by address."""
@@ -230,37 +234,45 @@ class Workers:
                 return f"stage {stage.name!r} waits for a worker of {self._scheduler} that offers {resource!r}: {begin}"
         return ""
 
-    def _as_they_end(
-        self, jobs: Sequence[StageJob], futures: list[Any], submit: Callable[..., Any]
-    ) -> Iterator[tuple[int, Any]]:
-        """Yield the futures as they end, with their numbers; warn once if nothing ends because no worker is available.
+    def _window(self) -> int:
+        """Number of parts that may be at the scheduler."""
+        return max(_WINDOW, _PER_THREAD * sum(worker["nthreads"] for worker in self._workers().values()))
 
-        A part that failed because of a machine is submitted again, and its new future replaces the old one. Futures are
-        released once they are yielded: otherwise the scheduler would recompute a part if the worker that made it is lost.
+    def _as_they_end(self, jobs: Sequence[StageJob], parts: _PartsAtScheduler) -> Iterator[tuple[int, Any]]:
+        """Submit the jobs, and yield their numbers and futures as they end; warn once if nothing ends for want of a worker.
+
+        A part that failed because of a machine is submitted again. Futures are released once they are yielded: otherwise the
+        scheduler would recompute a part if the worker that made it is lost.
         """
         from distributed import as_completed
         from distributed.comm import CommClosedError
 
-        ending = as_completed(futures, loop=self._client.loop)
-        numbers = {future: number for number, future in enumerate(futures)}
+        ending = as_completed(loop=self._client.loop)
         failed: dict[int, list[str]] = {}
         lost: dict[int, int] = {}
-        heard, warned = time.monotonic(), False
-        looked = heard
-        while not ending.is_empty():
+        heard = looked = time.monotonic()
+        warned, window, counted = False, _WINDOW, -math.inf
+        while True:
+            if (now := time.monotonic()) - counted > _SILENCE:
+                counted = now
+                with contextlib.suppress(OSError):
+                    window = self._window()
+            ending.update(parts.fill(window))
+            if ending.is_empty():
+                return
             if batch := ending.next_batch(block=False):
                 ended: list[tuple[int, Any]] = []
                 for future in batch:
-                    number = numbers[future]
-                    if (again := self._tried_again(jobs[number], future, failed.setdefault(number, []), submit)) is None:
-                        ended.append((number, future))
+                    if (again := self._tried_again(parts, future, failed)) is None:
+                        ended.append((parts.numbers[future], future))
                     else:
-                        futures[number], numbers[again] = again, number
                         ending.add(again)
                 self._count_retries(jobs, ended, lost)
                 for number, future in ended:
+                    if future.cancelled() and number <= parts.last:  # not by this run
+                        raise CommClosedError
                     yield number, future
-                    future.release()
+                    parts.release(future)
                 heard, warned = time.monotonic(), False
                 continue
             with ending.thread_condition:
@@ -270,32 +282,34 @@ class Workers:
             if (now := time.monotonic()) - looked > _SILENCE:
                 looked = now
                 with contextlib.suppress(OSError):  # if the scheduler is lost, the futures end anyway
-                    self._look_for_losses(jobs, numbers, lost)
+                    self._look_for_losses(jobs, parts.numbers, lost)
                     if now - heard > _SILENCE:
-                        self._let_anywhere([futures[number].key for number, at in failed.items() if at])
-                        left = (jobs[number].task.stage for future, number in numbers.items() if future.status == "pending")
+                        self._let_anywhere([future.key for future, number in parts.numbers.items() if number in failed])
+                        left = (jobs[n].task.stage for future, n in parts.numbers.items() if future.status == "pending")
                         if not warned and (message := self._idle(left, now - heard)):
                             _LOGGER.warning("%s", message)
                             warned = True
 
-    def _tried_again(self, job: StageJob, future: Any, failed: list[str], submit: Callable[..., Any]) -> Any:
+    def _tried_again(self, parts: _PartsAtScheduler, future: Any, failed: dict[int, list[str]]) -> Any:
         """The future of a retry if the part failed because of a machine, on another worker if possible; otherwise None.
 
-        ``failed`` are the addresses of the workers that have failed at the part so far; the current worker is added.
+        ``failed`` are the addresses of the workers that have failed at each part so far; the current worker is added.
         """
         error = future.exception() if future.status == "error" else None
-        if not isinstance(error, _AtWorker) or len(failed) + 1 == _TRIES:
+        if not isinstance(error, _AtWorker) or len(failed.get(number := parts.numbers[future], ())) + 1 == _TRIES:
             return None
-        failed.append(error.worker)
-        _LOGGER.warning("%s: retrying the part (retry %d of %d)", error.cause, len(failed), _TRIES - 1)
+        failed.setdefault(number, []).append(error.worker)
+        _LOGGER.warning("%s: retrying the part (retry %d of %d)", error.cause, len(failed[number]), _TRIES - 1)
+        job = parts.jobs[number]
         job.meter.retries += 1
+        parts.release(future)
+        others: list[str] = []
         with contextlib.suppress(OSError):  # a lost scheduler ends the futures
             resource = resource_of(job.task.stage)
             able = [at for at, worker in self._workers().items() if not resource or resource in worker["resources"]]
-            others = [address for address in able if address not in failed]
-            # Not with allow_other_workers: if these workers are gone, the scheduler would ignore the required resource.
-            return submit(job, workers=others or None)
-        return submit(job)
+            others = [address for address in able if address not in failed[number]]
+        # Not with allow_other_workers: if these workers are gone, the scheduler would ignore the required resource.
+        return parts.submit([number], others or None)[0]
 
     def _let_anywhere(self, keys: Sequence[str]) -> None:
         """Allow parts to be retried on any worker if the workers that were chosen for them are gone or paused."""
@@ -331,6 +345,74 @@ class Workers:
             _tell_losses(jobs, times, told)
 
 
+class _PartsAtScheduler:
+    """The parts of jobs that are at a scheduler: only so many at a time, in order.
+
+    Attributes:
+        jobs: all jobs.
+        numbers: futures of the parts at the scheduler -> numbers of their jobs.
+        last: number of the last job that is not cancelled.
+    """
+
+    def __init__(self, client: Any, jobs: Sequence[StageJob]) -> None:
+        self.jobs, self.last = jobs, len(jobs) - 1
+        self.numbers: dict[Any, int] = {}
+        self._client, self._call = client, _opener()
+        stages = {job.task.stage.name: job.task.stage for job in jobs}
+        self._code = {name: to_check(stage) for name, stage in stages.items()}
+        self._resources = {name: resource_of(stage) for name, stage in stages.items()}
+        self._there = collections.Counter[str | None]()
+        self._ahead = collections.defaultdict[str | None, collections.deque[int]](collections.deque)
+        for number in range(len(jobs)):
+            self._ahead[self._resource(number)].append(number)
+
+    def _resource(self, number: int) -> str | None:
+        return self._resources[self.jobs[number].task.stage.name]
+
+    def fill(self, window: int) -> list[Any]:
+        """Submit the next jobs until ``window`` of each resource are at the scheduler; returns their futures.
+
+        Of each resource, since jobs that wait for a worker with theirs must not delay the others.
+        """
+        futures: list[Any] = []
+        for resource, ahead in self._ahead.items():
+            if (room := min(window - self._there[resource], len(ahead))) > 0:
+                self._client.sync(asyncio.sleep, 0)  # sends what was released before, so that it does not count as well
+                futures += self.submit([ahead.popleft() for _ in range(room)])
+        return futures
+
+    def submit(self, numbers: Sequence[int], workers: Sequence[str] | None = None) -> list[Any]:
+        """Submit jobs that need the same resource, to these workers only unless None; returns their futures."""
+        resource = self._resource(numbers[0])
+        tasks = [self.jobs[number].task for number in numbers]
+        packed = [_packed((_make_at_worker, task, *self._code[task.stage.name])) for task in tasks]
+        futures = self._client.map(
+            self._call,
+            [pickle.loads] * len(packed),
+            packed,
+            # Many keys of one group would wait at the scheduler while workers get keys that are submitted later, one by one.
+            key=[f"part-{uuid.uuid4().hex}" for _ in numbers],
+            workers=workers,
+            resources={resource: 1} if resource else None,
+            pure=False,
+        )
+        self.numbers.update(zip(futures, numbers, strict=True))
+        self._there[resource] += len(numbers)
+        return futures
+
+    def release(self, future: Any) -> None:
+        self._there[self._resource(self.numbers.pop(future))] -= 1
+        future.release()
+
+    def cancel_after(self, number: int) -> None:
+        """Cancel the parts after a job, and submit none of them any more."""
+        self.last = min(self.last, number)
+        for ahead in self._ahead.values():
+            while ahead and ahead[-1] > number:
+                ahead.pop()
+        self._client.cancel([future for future, at in self.numbers.items() if at > number and not future.cancelled()])
+
+
 def _tell_losses(jobs: Sequence[StageJob], times: Mapping[int, int], told: dict[int, int]) -> None:
     """Warn of the job at which most workers were lost, if any was lost as often as ``_TELL_AT`` says since it was ``told``.
 
@@ -347,7 +429,7 @@ def _tell_losses(jobs: Sequence[StageJob], times: Mapping[int, int], told: dict[
 
 
 def _connected(address: str) -> Any:
-    """A client of the scheduler. Raises ``ValueError`` if none answers."""
+    """A client of the scheduler. Raises ``SchedulerGone`` if none answers, and ``ValueError`` for an invalid address."""
     from distributed import Client
     from distributed.core import connect
     from distributed.security import Security
@@ -365,8 +447,8 @@ def _connected(address: str) -> Any:
         sync(cast(Any, runner.loop), greet, callback_timeout=2 * _ANSWER)
         return Client(address, timeout=_ANSWER, set_as_default=False)
     except (OSError, TypeError, ValueError) as error:  # also for an invalid address, and tls:// without certificates
-        message = one_line(error, None)
-        raise ValueError(f"scheduler {address!r} does not answer: {message}") from error
+        kind = SchedulerGone if isinstance(error, OSError) else ValueError
+        raise kind(f"scheduler {address!r} does not answer: {one_line(error, None)}") from error
     finally:
         runner.stop()
 
@@ -392,13 +474,13 @@ def _make_at_worker(worker: str, task: PartTask, code: Definitions, files: Mappi
     raise _AtWorker(worker, failed)  # outside the handler, so that it has no context, which would be pickled too
 
 
-def _finish(jobs: Sequence[StageJob], futures: Sequence[Any], ended: Iterable[tuple[int, Any]]) -> None:
+def _finish(jobs: Sequence[StageJob], ended: Iterable[tuple[int, Any]], cancel_after: Callable[[int], object]) -> None:
     """Call ``done`` of each job when its future ends; ``ended`` yields the futures with their numbers.
 
     If several jobs fail, the error must not depend on which failed first in time: jobs before the first failed one in order are
     awaited, and jobs after it that have not started are cancelled.
     """
-    waiting = set(range(len(futures)))
+    waiting = set(range(len(jobs)))
     failed: dict[int, Exception] = {}
     for number, future in ended:
         waiting.discard(number)
@@ -407,9 +489,7 @@ def _finish(jobs: Sequence[StageJob], futures: Sequence[Any], ended: Iterable[tu
                 jobs[number].done(_records_of(future.result(), jobs[number]))
             except Exception as error:
                 failed[number] = error.cause if isinstance(error, _AtWorker) else error
-                for later in futures[number + 1 :]:
-                    if not later.cancelled():
-                        later.cancel()
+                cancel_after(number)
         if failed and not any(each < min(failed) for each in waiting):
             raise failed[min(failed)]
 
