@@ -9,6 +9,7 @@ import asyncio
 import bisect
 import collections
 import contextlib
+import dataclasses
 import functools
 import logging
 import math
@@ -172,16 +173,28 @@ class Workers:
             else:
                 placing.add_done_callback(lambda placed: ended.put((number, placed)))
 
-        futures: list[Future[Made]] = []
+        futures: dict[int, Future[Made]] = {}
+
+        def as_they_end() -> Iterator[tuple[int, Future[Made]]]:
+            for _ in jobs:
+                number, future = ended.get()
+                del futures[number]  # what it holds takes more memory than the record of the part
+                yield number, future
+
+        def cancel_after(number: int) -> None:
+            for later, future in futures.items():
+                if later > number:
+                    future.cancel()
+
         try:
-            for job in jobs:
+            for number, job in enumerate(jobs):
                 if self._scheduler == "threads":
-                    futures.append(pool.submit(make_parts, job.task, job.offer, self._gate))
+                    futures[number] = pool.submit(make_parts, job.task, job.offer, self._gate)
                 else:
-                    futures.append(pool.submit(make_parts_apart, cast(PartTask, _ByCloudpickle(job.task))))
-            for number, future in enumerate(futures):
+                    futures[number] = pool.submit(make_parts_apart, cast(PartTask, _ByCloudpickle(job.task)))
+            for number, future in futures.items():
                 future.add_done_callback(functools.partial(written, number))
-            _finish(jobs, (ended.get() for _ in futures), lambda number: [later.cancel() for later in futures[number + 1 :]])
+            _finish(jobs, as_they_end(), cancel_after)
         except BrokenExecutor as error:
             raise StepFailed(
                 f"{_stages_of(jobs)}: a worker process was killed, probably because the system ran out of "
@@ -358,9 +371,9 @@ class _PartsAtScheduler:
         self.jobs, self.last = jobs, len(jobs) - 1
         self.numbers: dict[Any, int] = {}
         self._client, self._call = client, _opener()
-        stages = {job.task.stage.name: job.task.stage for job in jobs}
-        self._code = {name: to_check(stage) for name, stage in stages.items()}
-        self._resources = {name: resource_of(stage) for name, stage in stages.items()}
+        self._first = {job.task.stage.name: job.task for job in reversed(jobs)}
+        self._shared = {name: _packed((_make_at_worker, task, *to_check(task.stage))) for name, task in self._first.items()}
+        self._resources = {name: resource_of(task.stage) for name, task in self._first.items()}
         self._there = collections.Counter[str | None]()
         self._ahead = collections.defaultdict[str | None, collections.deque[int]](collections.deque)
         for number in range(len(jobs)):
@@ -385,12 +398,12 @@ class _PartsAtScheduler:
         """Submit jobs that need the same resource, to these workers only unless None; returns their futures."""
         resource = self._resource(numbers[0])
         tasks = [self.jobs[number].task for number in numbers]
-        packed = [_packed((_make_at_worker, task, *self._code[task.stage.name])) for task in tasks]
         futures = self._client.map(
             self._call,
-            [pickle.loads] * len(packed),
-            packed,
-            # Many keys of one group would wait at the scheduler while workers get keys that are submitted later, one by one.
+            [pickle.loads] * len(tasks),
+            [self._shared[task.stage.name] for task in tasks],  # which is sent to the scheduler once
+            [self._own(task) for task in tasks],
+            # A large group of keys would wait at the scheduler, while workers get those that are submitted later, one by one.
             key=[f"part-{uuid.uuid4().hex}" for _ in numbers],
             workers=workers,
             resources={resource: 1} if resource else None,
@@ -399,6 +412,11 @@ class _PartsAtScheduler:
         self.numbers.update(zip(futures, numbers, strict=True))
         self._there[resource] += len(numbers)
         return futures
+
+    def _own(self, task: PartTask) -> bytes:
+        """What distinguishes a task from the first one of its stage; to pickle all of it takes several times as long."""
+        first = vars(self._first[task.stage.name])
+        return pickle.dumps({name: value for name, value in vars(task).items() if value is not first[name]})
 
     def release(self, future: Any) -> None:
         self._there[self._resource(self.numbers.pop(future))] -= 1
@@ -461,12 +479,15 @@ class _AtWorker(Exception):
         self.worker, self.cause = worker, cause
 
 
-def _make_at_worker(worker: str, task: PartTask, code: Definitions, files: Mapping[str, str]) -> Made | str:
-    """``make_parts_apart`` on a cluster worker; returns a message if its code differs: see ``code_changes.to_check``."""
+def _make_at_worker(worker: str, own: bytes, task: PartTask, code: Definitions, files: Mapping[str, str]) -> Made | str:
+    """``make_parts_apart`` on a cluster worker, of a task with its ``own`` pickled attributes.
+
+    Returns a message if the worker's code differs: see ``code_changes.to_check``.
+    """
     if message := differs(code, files):
         return f"worker {worker}: {message}: update it there, and restart the worker"
     try:
-        return make_parts_apart(task, elsewhere=True)
+        return make_parts_apart(dataclasses.replace(task, **pickle.loads(own)), elsewhere=True)
     except Exception as error:  # any exception, since this is the boundary between processes
         if not of_machine(error):
             raise
@@ -522,14 +543,14 @@ def _packed(value: Any) -> bytes:
     return cloudpickle.dumps(value)
 
 
-def _opener() -> Callable[[Callable[[bytes], Any], bytes], Any]:
+def _opener() -> Callable[[Callable[[bytes], Any], bytes, bytes], Any]:
     """Function that unpacks and runs a task of ``_packed`` on a cluster worker; it returns a message if unpacking fails.
 
     The run would wait forever for a task that a worker cannot unpickle, so this function can be unpickled without importing
     benchwright.
     """
 
-    def make(read: Callable[[bytes], Any], packed: bytes) -> Any:
+    def make(read: Callable[[bytes], Any], packed: bytes, own: bytes) -> Any:
         from distributed import get_worker
 
         worker: str = get_worker().address
@@ -541,7 +562,7 @@ def _opener() -> Callable[[Callable[[bytes], Any], bytes], Any]:
             text = " ".join(str(error).split())
             why = f"{type(error).__name__}: {text}"
             return f"worker {worker} cannot unpickle its task: {why}: install there what is installed here"
-        return call(worker, *arguments)
+        return call(worker, own, *arguments)
 
     return make
 
