@@ -461,3 +461,9 @@ def test_nobody_answers_at_the_address(
     assert code == 75
     assert len(told.splitlines()) == 1, told
     assert told.startswith(f"benchwright: scheduler {address!r} does not answer")
+
+
+def test_an_address_that_can_never_answer_is_not_worth_repeating(tmp_path: Path) -> None:
+    """TLS without certificates."""
+    tiny = ["run", "clear", "--config", "tiny", "--out", str(tmp_path / "out"), "-q", "--scheduler"]
+    assert cli.call([*tiny, "tls://127.0.0.1:8786"]) == 1
