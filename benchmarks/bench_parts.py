@@ -73,7 +73,7 @@ def apart(case: str, parts: int) -> dict[str, float]:
         settings.write("port = 0\n[cpu]\nworkers = 2\nthreads = 1\n")
         settings.flush()
         serve = [sys.executable, "-m", "benchwright.pipelines.cli.main", "cluster", settings.name]
-        with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as cluster:
+        with subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as cluster:
             try:
                 assert cluster.stdout is not None
                 address = cluster.stdout.readline().strip()
