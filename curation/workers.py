@@ -281,10 +281,11 @@ class Workers:
                     else:
                         ending.add(again)
                 self._count_retries(jobs, ended, lost)
+                gathered = self._gathered([future for _, future in ended if future.status == "finished"])
                 for number, future in ended:
                     if future.cancelled() and number <= parts.last:  # not by this run
                         raise CommClosedError
-                    yield number, future
+                    yield number, future if future.cancelled() else gathered.get(future, future)
                     parts.release(future)
                 heard, warned = time.monotonic(), False
                 continue
@@ -302,6 +303,15 @@ class Workers:
                         if not warned and (message := self._idle(left, now - heard)):
                             _LOGGER.warning("%s", message)
                             warned = True
+
+    def _gathered(self, futures: list[Any]) -> dict[Any, Future[Made | str]]:
+        """The results of futures that have ended, by one request instead of one each; none if that fails."""
+        found: dict[Any, Future[Made | str]] = {}
+        with contextlib.suppress(Exception):  # whatever it is, the future itself raises it
+            for future, made in zip(futures, self._client.gather(futures), strict=True):
+                found[future] = Future()
+                found[future].set_result(made)
+        return found
 
     def _tried_again(self, parts: _PartsAtScheduler, future: Any, failed: dict[int, list[str]]) -> Any:
         """The future of a retry if the part failed because of a machine, on another worker if possible; otherwise None.
