@@ -489,15 +489,17 @@ class _AtWorker(Exception):
         self.worker, self.cause = worker, cause
 
 
-def _make_at_worker(worker: str, own: bytes, task: PartTask, code: Definitions, files: Mapping[str, str]) -> Made | str:
-    """``make_parts_apart`` on a cluster worker, of a task with its ``own`` pickled attributes.
+def _make_at_worker(
+    worker: str, own: Mapping[str, Any], task: PartTask, code: Definitions, files: Mapping[str, str]
+) -> Made | str:
+    """``make_parts_apart`` on a cluster worker, of a task with its ``own`` attributes.
 
     Returns a message if the worker's code differs: see ``code_changes.to_check``.
     """
     if message := differs(code, files):
         return f"worker {worker}: {message}: update it there, and restart the worker"
     try:
-        return make_parts_apart(dataclasses.replace(task, **pickle.loads(own)), elsewhere=True)
+        return make_parts_apart(dataclasses.replace(task, **own), elsewhere=True)
     except Exception as error:  # any exception, since this is the boundary between processes
         if not of_machine(error):
             raise
@@ -565,14 +567,14 @@ def _opener() -> Callable[[Callable[[bytes], Any], bytes, bytes], Any]:
 
         worker: str = get_worker().address
         try:
-            call, *arguments = read(packed)
+            (call, *arguments), attributes = read(packed), read(own)
         except ModuleNotFoundError as error:
             return f"worker {worker} has no module {error.name!r}: install there what is installed here"
         except Exception as error:
             text = " ".join(str(error).split())
             why = f"{type(error).__name__}: {text}"
             return f"worker {worker} cannot unpickle its task: {why}: install there what is installed here"
-        return call(worker, own, *arguments)
+        return call(worker, attributes, *arguments)
 
     return make
 
