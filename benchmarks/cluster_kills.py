@@ -40,14 +40,12 @@ import fsspec
 from benchwright.curation.artifact import load_artifact, load_made, load_run
 from benchwright.curation.store import Store
 from benchwright.pipelines import api
+from benchwright.pipelines.cli.exits import REPEAT
 from distributed import Client
 
 BENCHMARKS = ("clear", "vclimb", "iirc", "skeleton", "kowl", "two_camera")
 FORKS = multiprocessing.get_context("forkserver")
 """Each worker is forked from a process that has imported what they need: to import it takes longer than a part."""
-
-GONE = ("is gone; finished parts are kept", "does not answer")
-"""What the last line of a command that lost or found no scheduler has in it, either of the two."""
 
 
 def free_port() -> int:
@@ -206,8 +204,8 @@ def command(*words: str) -> int:
         done = subprocess.run([sys.executable, "-m", "benchwright.pipelines.cli.main", *words], capture_output=True, text=True)
         if done.returncode == 0:
             return lost
-        last = (done.stderr.strip().splitlines() or ["no line"])[-1]
-        if done.returncode != 1 or not any(each in last for each in GONE) or lost == 20:
+        if done.returncode != REPEAT or lost == 20:
+            last = (done.stderr.strip().splitlines() or ["no line"])[-1]
             raise SystemExit(f"benchwright {' '.join(words)} ended with {done.returncode}: {last}")
         lost += 1
 

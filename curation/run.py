@@ -102,7 +102,7 @@ def run(
         NeedsPackage: a stage imports a package that is not installed; raised before anything is made if the stage's code shows
             the import.
         FileNotFoundError: a source does not exist; raised before anything is made.
-        ConnectionError: the connection to a ``dask.distributed`` scheduler was lost.
+        ConnectionError: a ``dask.distributed`` scheduler does not answer, or the connection to it was lost.
 
     >>> from words import count_words, read_texts
     >>> from benchwright import source, step, where

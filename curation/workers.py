@@ -5,17 +5,21 @@ Workers in other processes return small records, never rows.
 
 from __future__ import annotations
 
+import asyncio
 import bisect
 import collections
 import contextlib
+import dataclasses
 import functools
 import logging
+import math
 import os
 import pickle
 import queue
 import signal
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from typing import Any, cast
@@ -54,6 +58,16 @@ _ANSWER = 5.0
 
 _TRIES = 3
 """Maximum number of tries of a part that fails because of the machine of a cluster worker; each on another one if possible."""
+
+_WINDOW = 256
+"""Number of parts that are at the scheduler of a cluster at a time: each costs it memory, and time whenever it is looked at."""
+
+_PER_THREAD = 4
+"""The same per thread of the cluster, if that is more."""
+
+
+class SchedulerGone(ConnectionError):
+    """The scheduler of a cluster was lost, or does not answer: the same command may succeed later."""
 
 
 class Workers:
@@ -159,16 +173,28 @@ class Workers:
             else:
                 placing.add_done_callback(lambda placed: ended.put((number, placed)))
 
-        futures: list[Future[Made]] = []
+        futures: dict[int, Future[Made]] = {}
+
+        def as_they_end() -> Iterator[tuple[int, Future[Made]]]:
+            for _ in jobs:
+                number, future = ended.get()
+                del futures[number]  # what it holds takes more memory than the record of the part
+                yield number, future
+
+        def cancel_after(number: int) -> None:
+            for later, future in futures.items():
+                if later > number:
+                    future.cancel()
+
         try:
-            for job in jobs:
+            for number, job in enumerate(jobs):
                 if self._scheduler == "threads":
-                    futures.append(pool.submit(make_parts, job.task, job.offer, self._gate))
+                    futures[number] = pool.submit(make_parts, job.task, job.offer, self._gate)
                 else:
-                    futures.append(pool.submit(make_parts_apart, cast(PartTask, _ByCloudpickle(job.task))))
-            for number, future in enumerate(futures):
+                    futures[number] = pool.submit(make_parts_apart, cast(PartTask, _ByCloudpickle(job.task)))
+            for number, future in futures.items():
                 future.add_done_callback(functools.partial(written, number))
-            _finish(jobs, futures, (ended.get() for _ in futures))
+            _finish(jobs, as_they_end(), cancel_after)
         except BrokenExecutor as error:
             raise StepFailed(
                 f"{_stages_of(jobs)}: a worker process was killed, probably because the system ran out of "
@@ -185,18 +211,9 @@ class Workers:
 
         if self._client is None:
             self._client = _connected(self._scheduler)
-        open_task, stages = _opener(), {job.task.stage.name: job.task.stage for job in jobs}
-        code = {name: to_check(stage) for name, stage in stages.items()}
-        futures: list[Any] = []
+        parts = _PartsAtScheduler(self._client, jobs)
         try:
-
-            def submit(job: StageJob, **where: Any) -> Any:
-                where["resources"] = {resource: 1} if (resource := resource_of(job.task.stage)) else None
-                packed = _packed((_make_at_worker, job.task, *code[job.task.stage.name]))
-                return self._client.submit(open_task, pickle.loads, packed, pure=False, **where)
-
-            futures += [submit(job) for job in jobs]
-            _finish(jobs, futures, self._as_they_end(jobs, futures, submit))
+            _finish(jobs, self._as_they_end(jobs, parts), parts.cancel_after)
         except KilledWorker as error:
             why = "workers died while computing its parts, perhaps because they ran out of memory"
             raise StepFailed(f"{_stages_of(jobs)}: {why}: {error}") from error
@@ -205,12 +222,12 @@ class Workers:
             CommClosedError,
             ClosedClientError,
         ):  # a client that loses its connection cancels its futures
-            raise ConnectionError(
+            raise SchedulerGone(
                 f"the scheduler at {self._scheduler} is gone; finished parts are kept: run again when it is back"
             ) from None
         finally:
             if self._client.status == "running":
-                self._client.cancel([future for future in futures if not future.cancelled()])
+                parts.cancel_after(-1)
 
     def _workers(self) -> dict[str, dict[str, Any]]:
         """The scheduler's information on each worker, by address."""
@@ -230,37 +247,46 @@ class Workers:
                 return f"stage {stage.name!r} waits for a worker of {self._scheduler} that offers {resource!r}: {begin}"
         return ""
 
-    def _as_they_end(
-        self, jobs: Sequence[StageJob], futures: list[Any], submit: Callable[..., Any]
-    ) -> Iterator[tuple[int, Any]]:
-        """Yield the futures as they end, with their numbers; warn once if nothing ends because no worker is available.
+    def _window(self) -> int:
+        """Number of parts that may be at the scheduler."""
+        return max(_WINDOW, _PER_THREAD * sum(worker["nthreads"] for worker in self._workers().values()))
 
-        A part that failed because of a machine is submitted again, and its new future replaces the old one. Futures are
-        released once they are yielded: otherwise the scheduler would recompute a part if the worker that made it is lost.
+    def _as_they_end(self, jobs: Sequence[StageJob], parts: _PartsAtScheduler) -> Iterator[tuple[int, Any]]:
+        """Submit the jobs, and yield their numbers and futures as they end; warn once if nothing ends for want of a worker.
+
+        A part that failed because of a machine is submitted again. Futures are released once they are yielded: otherwise the
+        scheduler would recompute a part if the worker that made it is lost.
         """
         from distributed import as_completed
         from distributed.comm import CommClosedError
 
-        ending = as_completed(futures, loop=self._client.loop)
-        numbers = {future: number for number, future in enumerate(futures)}
+        ending = as_completed(loop=self._client.loop)
         failed: dict[int, list[str]] = {}
         lost: dict[int, int] = {}
-        heard, warned = time.monotonic(), False
-        looked = heard
-        while not ending.is_empty():
+        heard = looked = time.monotonic()
+        warned, window, counted = False, _WINDOW, -math.inf
+        while True:
+            if (now := time.monotonic()) - counted > _SILENCE:
+                counted = now
+                with contextlib.suppress(OSError):
+                    window = self._window()
+            ending.update(parts.fill(window))
+            if ending.is_empty():
+                return
             if batch := ending.next_batch(block=False):
                 ended: list[tuple[int, Any]] = []
                 for future in batch:
-                    number = numbers[future]
-                    if (again := self._tried_again(jobs[number], future, failed.setdefault(number, []), submit)) is None:
-                        ended.append((number, future))
+                    if (again := self._tried_again(parts, future, failed)) is None:
+                        ended.append((parts.numbers[future], future))
                     else:
-                        futures[number], numbers[again] = again, number
                         ending.add(again)
                 self._count_retries(jobs, ended, lost)
+                gathered = self._gathered([future for _, future in ended if future.status == "finished"])
                 for number, future in ended:
-                    yield number, future
-                    future.release()
+                    if future.cancelled() and number <= parts.last:  # not by this run
+                        raise CommClosedError
+                    yield number, future if future.cancelled() else gathered.get(future, future)
+                    parts.release(future)
                 heard, warned = time.monotonic(), False
                 continue
             with ending.thread_condition:
@@ -270,32 +296,43 @@ class Workers:
             if (now := time.monotonic()) - looked > _SILENCE:
                 looked = now
                 with contextlib.suppress(OSError):  # if the scheduler is lost, the futures end anyway
-                    self._look_for_losses(jobs, numbers, lost)
+                    self._look_for_losses(jobs, parts.numbers, lost)
                     if now - heard > _SILENCE:
-                        self._let_anywhere([futures[number].key for number, at in failed.items() if at])
-                        left = (jobs[number].task.stage for future, number in numbers.items() if future.status == "pending")
+                        self._let_anywhere([future.key for future, number in parts.numbers.items() if number in failed])
+                        left = (jobs[n].task.stage for future, n in parts.numbers.items() if future.status == "pending")
                         if not warned and (message := self._idle(left, now - heard)):
                             _LOGGER.warning("%s", message)
                             warned = True
 
-    def _tried_again(self, job: StageJob, future: Any, failed: list[str], submit: Callable[..., Any]) -> Any:
+    def _gathered(self, futures: list[Any]) -> dict[Any, Future[Made | str]]:
+        """The results of futures that have ended, by one request instead of one each; none if that fails."""
+        found: dict[Any, Future[Made | str]] = {}
+        with contextlib.suppress(Exception):  # whatever it is, the future itself raises it
+            for future, made in zip(futures, self._client.gather(futures), strict=True):
+                found[future] = Future()
+                found[future].set_result(made)
+        return found
+
+    def _tried_again(self, parts: _PartsAtScheduler, future: Any, failed: dict[int, list[str]]) -> Any:
         """The future of a retry if the part failed because of a machine, on another worker if possible; otherwise None.
 
-        ``failed`` are the addresses of the workers that have failed at the part so far; the current worker is added.
+        ``failed`` are the addresses of the workers that have failed at each part so far; the current worker is added.
         """
         error = future.exception() if future.status == "error" else None
-        if not isinstance(error, _AtWorker) or len(failed) + 1 == _TRIES:
+        if not isinstance(error, _AtWorker) or len(failed.get(number := parts.numbers[future], ())) + 1 == _TRIES:
             return None
-        failed.append(error.worker)
-        _LOGGER.warning("%s: retrying the part (retry %d of %d)", error.cause, len(failed), _TRIES - 1)
+        failed.setdefault(number, []).append(error.worker)
+        _LOGGER.warning("%s: retrying the part (retry %d of %d)", error.cause, len(failed[number]), _TRIES - 1)
+        job = parts.jobs[number]
         job.meter.retries += 1
+        parts.release(future)
+        others: list[str] = []
         with contextlib.suppress(OSError):  # a lost scheduler ends the futures
             resource = resource_of(job.task.stage)
             able = [at for at, worker in self._workers().items() if not resource or resource in worker["resources"]]
-            others = [address for address in able if address not in failed]
-            # Not with allow_other_workers: if these workers are gone, the scheduler would ignore the required resource.
-            return submit(job, workers=others or None)
-        return submit(job)
+            others = [address for address in able if address not in failed[number]]
+        # Not with allow_other_workers: if these workers are gone, the scheduler would ignore the required resource.
+        return parts.submit([number], others or None)[0]
 
     def _let_anywhere(self, keys: Sequence[str]) -> None:
         """Allow parts to be retried on any worker if the workers that were chosen for them are gone or paused."""
@@ -331,6 +368,79 @@ class Workers:
             _tell_losses(jobs, times, told)
 
 
+class _PartsAtScheduler:
+    """The parts of jobs that are at a scheduler: only so many at a time, in order.
+
+    Attributes:
+        jobs: all jobs.
+        numbers: futures of the parts at the scheduler -> numbers of their jobs.
+        last: number of the last job that is not cancelled.
+    """
+
+    def __init__(self, client: Any, jobs: Sequence[StageJob]) -> None:
+        self.jobs, self.last = jobs, len(jobs) - 1
+        self.numbers: dict[Any, int] = {}
+        self._client, self._call = client, _opener()
+        self._first = {job.task.stage.name: job.task for job in reversed(jobs)}
+        self._shared = {name: _packed((_make_at_worker, task, *to_check(task.stage))) for name, task in self._first.items()}
+        self._resources = {name: resource_of(task.stage) for name, task in self._first.items()}
+        self._there = collections.Counter[str | None]()
+        self._ahead = collections.defaultdict[str | None, collections.deque[int]](collections.deque)
+        for number in range(len(jobs)):
+            self._ahead[self._resource(number)].append(number)
+
+    def _resource(self, number: int) -> str | None:
+        return self._resources[self.jobs[number].task.stage.name]
+
+    def fill(self, window: int) -> list[Any]:
+        """Submit the next jobs until ``window`` of each resource are at the scheduler; returns their futures.
+
+        Of each resource, since jobs that wait for a worker with theirs must not delay the others.
+        """
+        futures: list[Any] = []
+        for resource, ahead in self._ahead.items():
+            if (room := min(window - self._there[resource], len(ahead))) > 0:
+                self._client.sync(asyncio.sleep, 0)  # sends what was released before, so that it does not count as well
+                futures += self.submit([ahead.popleft() for _ in range(room)])
+        return futures
+
+    def submit(self, numbers: Sequence[int], workers: Sequence[str] | None = None) -> list[Any]:
+        """Submit jobs that need the same resource, to these workers only unless None; returns their futures."""
+        resource = self._resource(numbers[0])
+        tasks = [self.jobs[number].task for number in numbers]
+        futures = self._client.map(
+            self._call,
+            [pickle.loads] * len(tasks),
+            [self._shared[task.stage.name] for task in tasks],  # which is sent to the scheduler once
+            [self._own(task) for task in tasks],
+            # A large group of keys would wait at the scheduler, while workers get those that are submitted later, one by one.
+            key=[f"part-{uuid.uuid4().hex}" for _ in numbers],
+            workers=workers,
+            resources={resource: 1} if resource else None,
+            pure=False,
+        )
+        self.numbers.update(zip(futures, numbers, strict=True))
+        self._there[resource] += len(numbers)
+        return futures
+
+    def _own(self, task: PartTask) -> bytes:
+        """What distinguishes a task from the first one of its stage; to pickle all of it takes several times as long."""
+        first = vars(self._first[task.stage.name])
+        return pickle.dumps({name: value for name, value in vars(task).items() if value is not first[name]})
+
+    def release(self, future: Any) -> None:
+        self._there[self._resource(self.numbers.pop(future))] -= 1
+        future.release()
+
+    def cancel_after(self, number: int) -> None:
+        """Cancel the parts after a job, and submit none of them any more."""
+        self.last = min(self.last, number)
+        for ahead in self._ahead.values():
+            while ahead and ahead[-1] > number:
+                ahead.pop()
+        self._client.cancel([future for future, at in self.numbers.items() if at > number and not future.cancelled()])
+
+
 def _tell_losses(jobs: Sequence[StageJob], times: Mapping[int, int], told: dict[int, int]) -> None:
     """Warn of the job at which most workers were lost, if any was lost as often as ``_TELL_AT`` says since it was ``told``.
 
@@ -347,7 +457,7 @@ def _tell_losses(jobs: Sequence[StageJob], times: Mapping[int, int], told: dict[
 
 
 def _connected(address: str) -> Any:
-    """A client of the scheduler. Raises ``ValueError`` if none answers."""
+    """A client of the scheduler. Raises ``SchedulerGone`` if none answers, and ``ValueError`` for an invalid address."""
     from distributed import Client
     from distributed.core import connect
     from distributed.security import Security
@@ -365,8 +475,8 @@ def _connected(address: str) -> Any:
         sync(cast(Any, runner.loop), greet, callback_timeout=2 * _ANSWER)
         return Client(address, timeout=_ANSWER, set_as_default=False)
     except (OSError, TypeError, ValueError) as error:  # also for an invalid address, and tls:// without certificates
-        message = one_line(error, None)
-        raise ValueError(f"scheduler {address!r} does not answer: {message}") from error
+        kind = SchedulerGone if isinstance(error, OSError) else ValueError
+        raise kind(f"scheduler {address!r} does not answer: {one_line(error, None)}") from error
     finally:
         runner.stop()
 
@@ -379,12 +489,17 @@ class _AtWorker(Exception):
         self.worker, self.cause = worker, cause
 
 
-def _make_at_worker(worker: str, task: PartTask, code: Definitions, files: Mapping[str, str]) -> Made | str:
-    """``make_parts_apart`` on a cluster worker; returns a message if its code differs: see ``code_changes.to_check``."""
+def _make_at_worker(
+    worker: str, own: Mapping[str, Any], task: PartTask, code: Definitions, files: Mapping[str, str]
+) -> Made | str:
+    """``make_parts_apart`` on a cluster worker, of a task with its ``own`` attributes.
+
+    Returns a message if the worker's code differs: see ``code_changes.to_check``.
+    """
     if message := differs(code, files):
         return f"worker {worker}: {message}: update it there, and restart the worker"
     try:
-        return make_parts_apart(task, elsewhere=True)
+        return make_parts_apart(dataclasses.replace(task, **own), elsewhere=True)
     except Exception as error:  # any exception, since this is the boundary between processes
         if not of_machine(error):
             raise
@@ -392,13 +507,13 @@ def _make_at_worker(worker: str, task: PartTask, code: Definitions, files: Mappi
     raise _AtWorker(worker, failed)  # outside the handler, so that it has no context, which would be pickled too
 
 
-def _finish(jobs: Sequence[StageJob], futures: Sequence[Any], ended: Iterable[tuple[int, Any]]) -> None:
+def _finish(jobs: Sequence[StageJob], ended: Iterable[tuple[int, Any]], cancel_after: Callable[[int], object]) -> None:
     """Call ``done`` of each job when its future ends; ``ended`` yields the futures with their numbers.
 
     If several jobs fail, the error must not depend on which failed first in time: jobs before the first failed one in order are
     awaited, and jobs after it that have not started are cancelled.
     """
-    waiting = set(range(len(futures)))
+    waiting = set(range(len(jobs)))
     failed: dict[int, Exception] = {}
     for number, future in ended:
         waiting.discard(number)
@@ -407,9 +522,7 @@ def _finish(jobs: Sequence[StageJob], futures: Sequence[Any], ended: Iterable[tu
                 jobs[number].done(_records_of(future.result(), jobs[number]))
             except Exception as error:
                 failed[number] = error.cause if isinstance(error, _AtWorker) else error
-                for later in futures[number + 1 :]:
-                    if not later.cancelled():
-                        later.cancel()
+                cancel_after(number)
         if failed and not any(each < min(failed) for each in waiting):
             raise failed[min(failed)]
 
@@ -442,26 +555,26 @@ def _packed(value: Any) -> bytes:
     return cloudpickle.dumps(value)
 
 
-def _opener() -> Callable[[Callable[[bytes], Any], bytes], Any]:
+def _opener() -> Callable[[Callable[[bytes], Any], bytes, bytes], Any]:
     """Function that unpacks and runs a task of ``_packed`` on a cluster worker; it returns a message if unpacking fails.
 
     The run would wait forever for a task that a worker cannot unpickle, so this function can be unpickled without importing
     benchwright.
     """
 
-    def make(read: Callable[[bytes], Any], packed: bytes) -> Any:
+    def make(read: Callable[[bytes], Any], packed: bytes, own: bytes) -> Any:
         from distributed import get_worker
 
         worker: str = get_worker().address
         try:
-            call, *arguments = read(packed)
+            (call, *arguments), attributes = read(packed), read(own)
         except ModuleNotFoundError as error:
             return f"worker {worker} has no module {error.name!r}: install there what is installed here"
         except Exception as error:
             text = " ".join(str(error).split())
             why = f"{type(error).__name__}: {text}"
             return f"worker {worker} cannot unpickle its task: {why}: install there what is installed here"
-        return call(worker, *arguments)
+        return call(worker, attributes, *arguments)
 
     return make
 

@@ -1,6 +1,7 @@
 """Error handling of the command line: every error becomes one line on standard error, and an exit code.
 
-0 done; 1 failed, rejects over budget, or not what the records say; 2 wrong use; 130 stopped by Ctrl-C.
+0 done; 1 failed, rejects over budget, or not what the records say; 2 wrong use; 75 the scheduler of a cluster was lost, or does
+not answer: repeat the command; 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from ...curation.extras import lacking
 from ..errors import WrongUse
 
 STOPPED = 130
+
+REPEAT = 75
+"""EX_TEMPFAIL of sysexits.h."""
 
 LONGEST = 1500
 """Most characters of an error's line; a longer one is cut in the middle, since its end says what to do."""
@@ -52,7 +56,7 @@ def guarded(call: Callable[[], Any], *, debug: Callable[[], bool]) -> int:
             say(needs)
             return 2
         say(error_line(error, debug=debug()))
-        return 2 if _is_usage_error(error) else 1
+        return _code(error)
 
 
 def _stopped() -> int:
@@ -173,6 +177,9 @@ def _usage(error: Any) -> int:
     return 2
 
 
-def _is_usage_error(error: Exception) -> bool:
+def _code(error: Exception) -> int:
     # By name, so that an error of a broken installation can be reported without importing the broken package.
-    return isinstance(error, WrongUse) or type(error).__name__ in ("PlanError", "UnknownName")
+    name = type(error).__name__
+    if name == "SchedulerGone":
+        return REPEAT
+    return 2 if isinstance(error, WrongUse) or name in ("PlanError", "UnknownName") else 1

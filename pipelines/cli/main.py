@@ -1,6 +1,7 @@
 """The command line, ``benchwright``: a front end to the functions of ``pipelines.api``.
 
-Exit codes: 0 done; 1 failed, rejects over budget, or records not matched; 2 usage error; 130 stopped by Ctrl-C.
+Exit codes: 0 done; 1 failed, rejects over budget, or records not matched; 2 usage error; 75 the scheduler of a cluster was
+lost, or does not answer; 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="Shell completion: benchwright --install-completion",
+    epilog="Exit codes: 0 done; 1 failed; 2 wrong use; 75 the scheduler of a cluster was lost or does not answer: repeat the "
+    "command; 130 interrupted.\n\nShell completion: benchwright --install-completion",
 )
 app.add_typer(qa, name="qa")
 

@@ -119,6 +119,28 @@ def read_piece(piece: str, *, root: str) -> Iterator[Number | Rejected]:
         yield Number(key, int(number)) if number.isdigit() else Rejected(key, "not_a_number")
 
 
+def read_piece_after(piece: str, *, root: str, after: str, bad: str) -> Iterator[Number]:
+    """The piece, once the file ``after`` is there; the piece ``bad`` fails."""
+    give_up = time.monotonic() + 60
+    while not Path(after).exists() and time.monotonic() < give_up:
+        time.sleep(0.01)
+    if piece == bad:
+        raise ValueError("bad")
+    yield Number(piece, int((Path(root) / piece).read_text()))
+
+
+def break_second(row: Number, *, folder: str) -> Number:
+    """Leave a file for each row; the second row fails, and the others wait for it, and a little longer."""
+    (Path(folder) / row.key).touch()
+    if row.value == 2:
+        raise ValueError("two")
+    give_up = time.monotonic() + 60
+    while not (Path(folder) / "line2").exists() and time.monotonic() < give_up:
+        time.sleep(0.01)
+    time.sleep(1)
+    return row
+
+
 def draw(row: Number, *, factor: int, seed: int, bad: str = "", hurry: int = 1) -> Drawn:
     if bad and bad in str(row.value):
         raise Reject("has_bad_digit", f"{row.value} has a {bad}")

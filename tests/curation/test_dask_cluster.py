@@ -444,7 +444,7 @@ def test_a_scheduler_that_is_killed_is_one_line(
     finally:
         scheduler.kill()
         scheduler.wait()
-    assert code == 1
+    assert code == 75
     lines = [line for line in capfd.readouterr().err.splitlines() if "no worker is connected" not in line]
     assert lines == [f"benchwright: the scheduler at {address} is gone; finished parts are kept: run again when it is back"]
 
@@ -458,6 +458,12 @@ def test_nobody_answers_at_the_address(
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
         code = cli.call(["run", "clear", "--config", "tiny", "--out", str(tmp_path / "out"), "-q", "--scheduler", address])
     told = capfd.readouterr().err
-    assert code == 1
+    assert code == 75
     assert len(told.splitlines()) == 1, told
     assert told.startswith(f"benchwright: scheduler {address!r} does not answer")
+
+
+def test_an_address_that_can_never_answer_is_not_worth_repeating(tmp_path: Path) -> None:
+    """TLS without certificates."""
+    tiny = ["run", "clear", "--config", "tiny", "--out", str(tmp_path / "out"), "-q", "--scheduler"]
+    assert cli.call([*tiny, "tls://127.0.0.1:8786"]) == 1
