@@ -95,7 +95,7 @@ def read_module(name: str, path: str, _mtime_ns: int) -> Module | None:
     """
     text = Path(path).read_bytes()
     package = name if os.path.basename(path) == "__init__.py" else name.rpartition(".")[0]
-    if not package:
+    if not package or not name.replace(".", "").isidentifier():  # such as the path of a file
         return _read(name, package, text)
     key = hashlib.sha256(b"\0".join([_recipe(), name.encode(), package.encode(), text])).hexdigest()
     if (known := cached("definitions", name, key)) is not None:

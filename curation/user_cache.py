@@ -36,7 +36,11 @@ def cached(kind: str, subject: str, key: str) -> bytes | None:
 
 
 def keep(kind: str, subject: str, key: str, content: bytes) -> None:
-    """Write a file for ``cached``, if there is a folder to write to; old files of the same subject are removed."""
+    """Write a file for ``cached``, if there is a folder to write to; old files of the same subject are removed.
+
+    Raises:
+        ValueError: ``subject`` cannot be part of a file's name.
+    """
     with contextlib.suppress(OSError):
         path = _path(kind, subject, key)
         _make_own(path.parent)
@@ -54,6 +58,8 @@ def keep(kind: str, subject: str, key: str, content: bytes) -> None:
 
 
 def _path(kind: str, subject: str, key: str) -> Path:
+    if Path(subject).name != subject:
+        raise ValueError(f"{subject!r} is no name of a file")
     return _folder() / kind / f"{subject}-{key[:32]}"
 
 

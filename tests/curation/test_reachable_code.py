@@ -438,6 +438,17 @@ def test_expressions_of_hundreds_of_terms_are_read(folders: Folders, deep: str) 
     assert (edited.digest == found.digest) == (deep == "elsewhere")
 
 
+def test_nothing_is_kept_beside_a_file_that_is_read_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = tmp_path / "steps.py"
+    path.write_text("def step(row): return row\n")
+    for name in (str(path), "steps", "../steps.py"):
+        assert definitions.read_module.__wrapped__(name, str(path), 0) is not None
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(ValueError, match=r"'\.\./steps' is no name of a file"):
+        user_cache.keep("kind", "../steps", "0", b"")
+
+
 def test_only_the_newest_versions_of_a_file_stay_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for number in range(7):
