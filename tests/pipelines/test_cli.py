@@ -82,7 +82,7 @@ def test_every_command_is_in_the_list_of_commands(bw: Cli) -> None:
     page = bw("--help").out
     promised = {"list", "plan", "run", "show", "verify", "compare", "rejects", "train", "eval", "report", "demo"}
     assert promised <= set(COMMANDS)
-    assert re.findall(r"^  (\w+)  ", page.split("Commands:")[1], re.MULTILINE) == [*COMMANDS, "qa"]
+    assert re.findall(r"^  ([\w-]+)  ", page.split("Commands:")[1], re.MULTILINE) == [*COMMANDS, "qa"]
     assert "..." not in page.split("Commands:")[1]
 
 
