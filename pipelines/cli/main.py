@@ -17,7 +17,7 @@ import typer
 from ...curation.garbage import collect_rarely
 from ...datasets.exports.forms import Form
 from . import exits
-from .models import encoder_speeds, estimate, export
+from .models import estimate, export, probe
 from .options import (
     AsJson,
     Config,
@@ -453,7 +453,7 @@ app.command("eval")(evaluate)
 app.command()(report)
 app.command()(export)
 app.command()(estimate)
-app.command("encoder-speeds")(encoder_speeds)
+app.command()(probe)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""The commands ``export``, ``estimate`` and ``encoder-speeds``."""
+"""The commands ``export``, ``estimate`` and ``probe``."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def estimate(
     print(f"light in camera {found.camera}, R G B: {light}; expected error {found.expected_deg:.2f} degrees\n{found.page}")
 
 
-def encoder_speeds(
+def probe(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Model of open_clip, such as ViT-B-32.")],
     weights: Annotated[str, typer.Option("--weights", metavar="TAG", help="Pretrained weights; default: random.")] = "",
     checkpoint: Annotated[str, typer.Option("--checkpoint", metavar="FILE", help="File of weights; default: random.")] = "",
@@ -110,16 +110,16 @@ def encoder_speeds(
     images: Annotated[int, typer.Option("--images", metavar="N", min=1, help="Number of pictures.")] = 64,
     as_json: AsJson = False,
 ) -> None:
-    """Measure how fast a CLIP encodes pictures here, by backend and precision.
+    """Measure which settings of a CLIP encode fastest on this machine.
 
-    On one thread, as each worker encodes, from drawn JPEG files of 500 x 375 pixels to vectors; takes some minutes. The last
-    line has the fastest as settings.
+    Backends and precisions, on one thread, as each worker encodes: from drawn JPEG files of 500 x 375 pixels to vectors; takes
+    some minutes. The last line has the fastest as settings.
 
     \b
     Examples:
-      benchwright encoder-speeds ViT-B-32
-      benchwright encoder-speeds RN50 --weights openai --images 128
-      benchwright encoder-speeds ViT-B-32 --device cuda
+      benchwright probe ViT-B-32
+      benchwright probe RN50 --weights openai --images 128
+      benchwright probe ViT-B-32 --device cuda
     """
     import dataclasses
 

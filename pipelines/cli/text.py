@@ -143,7 +143,7 @@ def estimate_lines(found: Sequence[CostEstimate]) -> list[str]:
 
 
 def encoder_speed_line(speed: EncoderSpeed) -> str:
-    """A line of ``encoder-speeds``."""
+    """A line of ``probe``."""
     way = f"{speed.backend:<12} {speed.precision:<8}"
     if speed.images_per_s is None:
         return f"{way} not measured: pip install 'benchwright[{speed.lacks}]'"
