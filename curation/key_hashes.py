@@ -36,7 +36,7 @@ def key_hashes(keys: pa.ChunkedArray) -> np.ndarray:
     (np.True_, np.False_)
     """
     chunks = keys.cast(pa.large_string()).cast(pa.large_binary()).chunks
-    if len(keys) >= _MANY and "llvmlite" in sys.modules:
+    if len(keys) >= _MANY and f"{__package__}.compiled" in sys.modules:
         parts = [_compiled_hashes(chunk) for chunk in chunks]
     else:
         parts = [_hashes(chunk.slice(at, _HASHED)) for chunk in chunks for at in range(0, len(chunk), _HASHED)]
@@ -59,16 +59,16 @@ def _passes() -> Any:
 def _compiled_hashes(keys: pa.LargeBinaryArray) -> np.ndarray:
     bounds, text = _bounds_and_bytes(keys)
     found = np.empty(len(keys), dtype=np.uint64)
-    _passes().hash_keys(np.frombuffer(text or b" ", dtype=np.uint8), bounds - bounds[0], len(keys), _LONG, found)
-    _hash_long(found, text, bounds - bounds[0])
+    _passes().hash_keys(np.frombuffer(text or b" ", dtype=np.uint8), bounds, len(keys), _LONG, found)
+    _hash_long(found, text, bounds)
     return found
 
 
 def _bounds_and_bytes(keys: pa.LargeBinaryArray) -> tuple[np.ndarray, memoryview]:
-    """Where each key starts and the last ends, int64 (rows + 1,), and the bytes from the first of them on."""
+    """Where each key starts and the last ends, int64 (rows + 1,), in the bytes of all of them; and these bytes."""
     _, offsets, data = keys.buffers()
     bounds = np.frombuffer(offsets, dtype=np.int64)[keys.offset : keys.offset + len(keys) + 1]
-    return bounds, memoryview(data or b"")[bounds[0] : bounds[-1]]
+    return bounds - bounds[0], memoryview(data or b"")[bounds[0] : bounds[-1]]
 
 
 def _hash_long(found: np.ndarray, text: memoryview, bounds: np.ndarray) -> None:
@@ -79,7 +79,7 @@ def _hash_long(found: np.ndarray, text: memoryview, bounds: np.ndarray) -> None:
 
 def _hashes(keys: pa.LargeBinaryArray) -> np.ndarray:
     bounds, text = _bounds_and_bytes(keys)
-    starts, lengths = bounds[:-1] - bounds[0], np.diff(bounds)
+    starts, lengths = bounds[:-1], np.diff(bounds)
     padded = np.frombuffer(bytes(text) + bytes(_WORD), dtype=np.uint8)
     words = np.ndarray(len(text) + 1, dtype="<u8", buffer=padded, strides=(1,))  # the word at every byte
     found = _mixed(lengths.astype(np.uint64))
@@ -91,7 +91,7 @@ def _hashes(keys: pa.LargeBinaryArray) -> np.ndarray:
         if at + _WORD > least:
             word &= _KEPT[np.minimum(lengths[rows] - at, _WORD)]
         found[rows] = _mixed(found[rows] ^ word)
-    _hash_long(found, text, bounds - bounds[0])
+    _hash_long(found, text, bounds)
     return found
 
 

@@ -83,11 +83,9 @@ def load_clip(spec: OpenClip, *, checkpoint: str = "", device: str = "cpu") -> C
             f"encoder.backend = {spec.backend!r} runs only on CPUs, but the device is {device!r}: set the backend "
             "to 'torch', or the device to 'cpu'"
         )
-    ensure_torchvision()
+    check_architecture(spec.model)
     import open_clip
 
-    if open_clip.get_model_config(spec.model) is None:
-        raise ValueError(f"encoder {spec.model}: no such architecture in open_clip (open_clip.list_models() has them)")
     tag: dict[str, Any] = open_clip.get_pretrained_cfg(spec.model, spec.weights) if spec.weights else {}
     if spec.weights and not tag:
         known = ", ".join(open_clip.list_pretrained_tags_by_model(spec.model)) or "none"
@@ -96,6 +94,15 @@ def load_clip(spec: OpenClip, *, checkpoint: str = "", device: str = "cpu") -> C
     if not Path(path).is_file():
         raise EncoderUnavailable(f"encoder {spec.model}: checkpoint={path} is not a file")
     return ClipEncoder(spec, _build(spec, tag, Path(os.path.realpath(path))), open_clip.get_tokenizer(spec.model), device)
+
+
+def check_architecture(model: str) -> None:
+    """Raise ``ValueError`` if open_clip has no such model."""
+    ensure_torchvision()
+    import open_clip
+
+    if open_clip.get_model_config(model) is None:
+        raise ValueError(f"encoder {model}: no such architecture in open_clip (open_clip.list_models() has them)")
 
 
 def _build(spec: OpenClip, tag: dict[str, Any], path: Path) -> Any:

@@ -16,7 +16,6 @@ import numpy as np
 from ..extras import EXTRAS, missing
 from .encoder import Encoder
 from .spec import OpenClip
-from .torchvision_compat import ensure_torchvision
 
 WAYS: tuple[dict[str, Any], ...] = (
     {"backend": "torch", "precision": "float32"},
@@ -100,12 +99,12 @@ def encoder_speeds(
 
 def random_checkpoint(model: str, folder: str) -> str:
     """Write seeded random weights of a model of open_clip into a folder, and return the path of the file."""
-    ensure_torchvision()
+    from .clip import check_architecture
+
+    check_architecture(model)
     import open_clip
     import torch
 
-    if open_clip.get_model_config(model) is None:
-        raise ValueError(f"encoder {model}: no such architecture in open_clip (open_clip.list_models() has them)")
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)  # open_clip warns of weights that are random
     try:

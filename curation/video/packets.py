@@ -59,6 +59,11 @@ class Packets(NamedTuple):
 
 
 def by_demuxing(packets: Iterable[Packet[VideoStream]], stream: VideoStream, budget: CpuBudget) -> Packets:
+    """The packets of a stream, read one after another.
+
+    Raises:
+        Reject: ``truncated``, ``too_many_frames`` or ``encrypted``.
+    """
     from av.error import FFmpegError
 
     pts, dts, shown, looks = list[int | None](), list[int | None](), list[bool](), _Looks(stream)
@@ -83,6 +88,7 @@ def by_demuxing(packets: Iterable[Packet[VideoStream]], stream: VideoStream, bud
 
 
 def demuxed(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
+    """The packets of a stream as PyAV gives them. Raises ``Reject``, ``late_stream``, if it cannot number all streams."""
     try:
         yield from container.demux(stream)
     except IndexError:  # PyAV has no place for a stream that FFmpeg finds later

@@ -22,7 +22,7 @@ def test_all_are_told_apart_and_known_again_wherever_they_stand() -> None:
 
 
 def test_the_compiled_pass_gives_the_same_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("llvmlite", reason="llvmlite is not installed")
+    pytest.importorskip("benchwright.curation.compiled", reason="llvmlite is not installed", exc_type=ImportError)
     draw = np.random.default_rng(0)
     drawn = ["".join(map(chr, draw.integers(1, 200, size))) for size in draw.integers(0, 40, 300)]
     keys = pa.chunked_array([KEYS, [], drawn]).slice(1)

@@ -37,6 +37,19 @@ def pairs_of(vectors: np.ndarray, least: float, search: VectorSearch) -> set[tup
     return {(min(a, b), max(a, b)) for pair in found for a, b in zip(pair.left.tolist(), pair.right.tolist(), strict=True)}
 
 
+@pytest.fixture
+def decided(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Number of pairs in each batch whose exact cosines were asked for."""
+    batches, compared = list[int](), near_vectors._cosines
+
+    def counted(stacked: Stacked, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        batches.append(len(left))
+        return compared(stacked, left, right)
+
+    monkeypatch.setattr(near_vectors, "_cosines", counted)
+    return batches
+
+
 def test_every_pair_of_near_vectors_is_found() -> None:
     vectors = vectors_near(400)
     vectors[[7, 250]] = 0  # of no direction
@@ -153,7 +166,7 @@ def test_memory_of_ivf_does_not_grow_with_the_rows(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("kind", ["flat", "ivf"])
-def test_equal_vectors_are_compared_once(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_vectors_are_compared_once(kind: Any, decided: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = vectors_near(6_000, 16)
     vectors[1_000:5_000] = vectors[7]
     vectors[5_000:5_500] = 0  # of no direction: near nothing
@@ -165,13 +178,6 @@ def test_equal_vectors_are_compared_once(kind: Any, monkeypatch: pytest.MonkeyPa
             yield vectors[:3_000].astype(np.float16)
             yield vectors[3_000:].astype(np.float16)
 
-    decided, compared = list[int](), near_vectors._cosines
-
-    def counted(stacked: Stacked, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        decided.append(len(left))
-        return compared(stacked, left, right)
-
-    monkeypatch.setattr(near_vectors, "_cosines", counted)
     monkeypatch.setattr(near_hashes, "HELD_HASHES", 500)
     rows = WithVectors.of(pa.table({"key": [f"{n:05}" for n in range(6_000)]}))
     found = near_duplicates_by_vector(rows, min_cosine=0.9999, search=VectorSearch(kind))
@@ -293,15 +299,8 @@ def test_links_connect_what_no_row_is_near_all_of() -> None:
 
 @pytest.mark.parametrize("kind", ["flat", "ivf"])
 def test_work_and_memory_grow_with_the_rows_that_are_near_and_not_with_their_pairs(
-    kind: Any, monkeypatch: pytest.MonkeyPatch
+    kind: Any, decided: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decided, compared = list[int](), near_vectors._cosines
-
-    def counted(stacked: Stacked, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        decided.append(len(left))
-        return compared(stacked, left, right)
-
-    monkeypatch.setattr(near_vectors, "_cosines", counted)
     monkeypatch.setattr(near_vectors, "_BLOCK_ROWS", 500)
     monkeypatch.setattr(near_vectors, "_ASSIGNED", 500)
     monkeypatch.setattr(near_vectors, "PAIRS", 1 << 18)
