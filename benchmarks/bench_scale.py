@@ -1,6 +1,7 @@
 """From 1 to 100 million rows: does time grow as the rows do, and does memory stay where it is?
 
     python benchmarks/bench_scale.py metadata [--millions 1 10 100] [--scratch FOLDER]
+    python benchmarks/bench_scale.py engine [--millions 1 10 100] [--scratch FOLDER]
     python benchmarks/bench_scale.py retrieval|first|near|near_all|split|shards|choice [--millions 1 10 100]
     python benchmarks/bench_scale.py near_vectors [--millions 1 10] [--scratch FOLDER]
     python benchmarks/bench_scale.py --quick            # first, split and shards of a million
@@ -8,6 +9,10 @@
 ``metadata``: files of a million lines of YFCC100M's form (0.53 GB each) to buckets of equal count, by the engine, with rejects,
 digests and records. No file lies on the disk: a file system of this script gives the lines of one drawn file over and over,
 with other ids in each. What the stages write does lie there: some 25 GB for 100 million lines.
+
+``engine``: a whole run of the engine in the order of CLEAR's pipeline: rows drawn in parts of a million, the first row of each
+key, near-duplicates by hash within buckets, 300 rows of each bucket and class, shards, splits. So that the last two have all
+rows to do, the choice is a branch of its own.
 
 ``first``, ``near`` (within buckets), ``near_all``, ``split``, ``shards``, ``choice``: steps of stages on rows that are made as
 they are read; what they give is counted and let go.
@@ -121,19 +126,24 @@ def metadata(millions: int, scratch: Path) -> dict[str, Any]:
     """The engine's two stages."""
     from benchwright.curation.flow import source, step
     from benchwright.curation.keys import where
-    from benchwright.curation.run import run
     from benchwright.curation.stages.buckets import Bucketed, assign_equal_count_buckets
     from benchwright.datasets.yfcc100m.metadata import Photo, pieces, read_metadata
 
     fsspec.register_implementation("drawn", DrawnFiles)
     DrawnFiles.base, DrawnFiles.at = (scratch / "base.tsv").read_bytes(), np.load(scratch / "at.npy")
-    out, place = scratch / "out", where(f"drawn://{millions}")
-    shutil.rmtree(out, ignore_errors=True)
-    before = _peak_mb()
+    place = where(f"drawn://{millions}")
     flow = source(
         "listed", step(read_metadata, path=place), pieces=step(pieces, path=place), gives=Photo, max_rejects=None
     ).whole("bucketed", step(assign_equal_count_buckets, buckets=BUCKETS), gives=Bucketed)
-    begun = time.perf_counter()
+    return _run_at(scratch / "out", flow)
+
+
+def _run_at(out: Path, flow: Any) -> dict[str, Any]:
+    """Figures of a run of the engine in a folder that is removed afterwards."""
+    from benchwright.curation.run import run
+
+    shutil.rmtree(out, ignore_errors=True)
+    before, begun = _peak_mb(), time.perf_counter()
     made = run(flow, str(out))
     seconds = time.perf_counter() - begun
     stages = {path.parent.name: json.loads(path.read_text())["seconds"] for path in out.glob("stages/*/made.json")}
@@ -161,8 +171,9 @@ class DrawnRows:
         self._block = (block / np.linalg.norm(block, axis=1, keepdims=True)).astype(np.float16)
         return self
 
-    def _spans(self) -> Iterator[tuple[int, int]]:
-        yield from ((start, min(start + BLOCK, self.num_rows)) for start in range(0, self.num_rows, BLOCK))
+    def _spans(self, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:
+        end = self.num_rows if end is None else end
+        yield from ((start, min(start + BLOCK, end)) for start in range(begin, end, BLOCK))
 
     def _keys(self, rows: np.ndarray) -> pa.Array:
         rows = np.where(rows % 100 == 99, rows - 50, rows) if self.repeats else rows
@@ -190,7 +201,11 @@ class DrawnRows:
         return []
 
     def batches(self, columns: Sequence[str] | None = None, *, encoded: Sequence[str] = ()) -> Iterator[pa.Table]:
-        for start, stop in self._spans():
+        yield from self.between(0, self.num_rows, columns)
+
+    def between(self, begin: int, end: int, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """The rows [begin, end), some at a time."""
+        for start, stop in self._spans(begin, end):
             rows = np.arange(start, stop)
             yield pa.table({name: self._makers[name](rows) for name in columns or self.schema.names})
 
@@ -205,6 +220,19 @@ class DrawnRows:
         indices = np.asarray(indices)
         shifts = (indices // BLOCK)[:, None]
         return self._block[(indices % BLOCK)[:, None], (np.arange(WIDTH) - shifts) % WIDTH]
+
+
+class NamedRows(DrawnRows):
+    """Drawn rows with the names of their classes."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self._makers["concept"] = lambda rows: pa.array(NAMES).take(self._labels(rows))
+        self.schema = self.schema.append(pa.field("concept", pa.string()))
+
+
+NAMES = [f"class {number}" for number in range(CLASSES)]
+CHOICE: dict[str, Any] = {"classes": NAMES, "per_class": 300, "method": "random", "seed": 0, "on_shortage": "quiet"}
 
 
 def _mixed(rows: np.ndarray) -> np.ndarray:
@@ -254,16 +282,7 @@ def choice(rows: Any) -> Iterator[pa.Table]:
     """300 rows of each bucket and class."""
     from benchwright.curation.stages.choose import choose
 
-    names = [f"class {number}" for number in range(CLASSES)]
-
-    class Named(DrawnRows):
-        def __init__(self, count: int) -> None:
-            super().__init__(count)
-            self._makers["concept"] = lambda rows: pa.array(names).take(self._labels(rows))
-            self.schema = self.schema.append(pa.field("concept", pa.string()))
-
-    settings: dict[str, Any] = {"per_class": 300, "method": "random", "seed": 0, "on_shortage": "quiet"}
-    yield from (kept for kept, _ in choose(cast("Any", Named(rows.num_rows)), classes=names, **settings))
+    yield from (kept for kept, _ in choose(cast("Any", NamedRows(rows.num_rows)), **CHOICE))
 
 
 def drawn(job: str, millions: int) -> dict[str, Any]:
@@ -275,6 +294,43 @@ def drawn(job: str, millions: int) -> dict[str, Any]:
 
 
 DRAWN = {"first": first, "near": near, "near_all": near_all, "split": split, "shards": shards, "choice": choice}
+
+
+# ------------------------------------------------------------------------------------------------------- a whole run
+
+
+def pieces_of_drawn(*, count: int) -> list[str]:
+    """A million rows each."""
+    return [str(start) for start in range(0, count, MILLION)]
+
+
+def read_drawn(piece: str, *, count: int) -> Iterator[pa.Table]:
+    """The rows of a piece."""
+    rows = NamedRows(count)
+    rows.repeats = True
+    yield from rows.between(int(piece), min(int(piece) + MILLION, count))
+
+
+def engine(millions: int, scratch: Path) -> dict[str, Any]:
+    """From drawn rows to splits: six stages with their Parquet, rejects, digests and records."""
+    from benchwright.curation.flow import join, source, step
+    from benchwright.curation.shard_assignment import Placed
+    from benchwright.curation.stages.choose import Labelled, choose
+    from benchwright.curation.stages.near_duplicates import DuplicateRule, NearDuplicate, near_duplicates_by_hash
+    from benchwright.curation.stages.unique_keys import take_first
+    from benchwright.datasets.clear.samples import place
+    from benchwright.datasets.clear.splits import IidSplits, assign_iid_splits
+
+    count = millions * MILLION
+    rule = DuplicateRule("keep_first", within="bucket")
+    any_rejects: dict[str, Any] = {"max_rejects": None}
+    flow = source("drawn", step(read_drawn, count=count), pieces=step(pieces_of_drawn, count=count), gives=NamedRows(0).schema)
+    flow = flow.whole("first", step(take_first), **any_rejects)
+    flow = flow.whole("distinct", step(near_duplicates_by_hash, rule=rule), gives=NearDuplicate, **any_rejects)
+    chosen = flow.whole("chosen", step(choose, **CHOICE), gives=Labelled, **any_rejects)
+    flow = flow.whole("placed", step(place, max_samples=1000), gives=Placed)
+    flow = flow.whole("split", step(assign_iid_splits, rule="as_released", test_share=0.3), gives=IidSplits)
+    return _run_at(scratch / "out", join(chosen, flow))
 
 
 # --------------------------------------------------------------------------------------------------------- retrieval
@@ -367,6 +423,7 @@ def _peak_mb() -> float:
 
 JOBS = {
     "metadata": metadata,
+    "engine": engine,
     "retrieval": retrieval,
     "near_vectors": near_vectors,
     **{job: lambda millions, _, job=job: drawn(job, millions) for job in DRAWN},
