@@ -310,7 +310,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("https_proxy", "http://127.0.0.1:1")
         patch.setenv("http_proxy", "http://127.0.0.1:1")
         patch.chdir(ROOT)
-        build(load_config(str(ROOT / "mkdocs.yml"), strict=True, site_dir=str(folder)))
+        config = load_config(str(ROOT / "mkdocs.yml"), strict=True, site_dir=str(folder))
+        config.plugins.on_startup(command="build", dirty=False)
+        build(config)
     return folder
 
 

@@ -36,6 +36,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from tests.browser import chromium
+
 OPTIONS = [
     Option("computer", "laptop", "laptop/tablet/desktop/keyboard/etc."),
     Option("camera", hint="digital/film/etc."),
@@ -306,8 +308,6 @@ def test_hostile_names_stay_text() -> None:
     assert values == [option.name for option in HOSTILE]
 
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
 DRIVER = """
 <script>
 window.addEventListener("load", function () {
@@ -333,12 +333,12 @@ window.addEventListener("load", function () {
 
 def drive(tmp_path: Path, page: bytes, steps: str, query: str = "?assignmentId=A1") -> list[Any]:
     """Open the form in headless Chromium, run ``steps`` on it, and return what they logged and what would be sent."""
-    if CHROMIUM is None:
+    if not (browser := chromium()):
         pytest.skip("no Chromium on this machine: the form's JavaScript is not driven")
     path = tmp_path / "form.html"
     pixel = b"data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
     path.write_bytes(page.replace(b"${image_url}", pixel) + DRIVER.replace("STEPS", steps).encode())
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     done = subprocess.run(
         [*command, "--dump-dom", f"file://{path}{query}"], capture_output=True, text=True, timeout=120, check=True
     )
