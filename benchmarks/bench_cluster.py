@@ -1,8 +1,8 @@
 """How the rate of a cluster grows with its workers, and what the engine adds to a part: in a folder, and in an object store.
 
-    python benchmarks/bench_cluster.py                # 200 parts
-    python benchmarks/bench_cluster.py --parts 1000
-    python benchmarks/bench_cluster.py --quick        # 24 parts, 1 and 2 workers
+    python benchmarks/bench_cluster.py                          # 200 parts, medians of three
+    python benchmarks/bench_cluster.py --parts 1000 --repeats 1
+    python benchmarks/bench_cluster.py --quick                  # 24 parts once, 1 and 2 workers
 
 A dask.distributed cluster of 1, 2 and 4 worker processes of one thread makes equal parts: 30 ms of work each, and 1 MB of
 random numbers that do not compress. The object store is moto's S3 server, a process that shares the processors: rates to it are
@@ -22,6 +22,7 @@ import contextlib
 import hashlib
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -85,16 +86,17 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", type=int, default=200)
-    parser.add_argument("--quick", action="store_true", help="24 parts, 1 and 2 workers")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="24 parts once, 1 and 2 workers")
     parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)  # in a process of its own
     parser.add_argument("--scheduler", help=argparse.SUPPRESS)
     parser.add_argument("--place", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.case:
-        print(json.dumps(measured(given.case, given.parts, given.scheduler, given.place)))
+        print(json.dumps(measured(given.case, given.parts, given.repeats, given.scheduler, given.place)))
         return
-    parts, counts = (24, (1, 2)) if given.quick else (given.parts, (1, 2, 4))
-    print(f"{parts} parts of {ROWS:,} rows; {os.cpu_count()} processors, which moto's server shares")
+    parts, repeats, counts = (24, 1, (1, 2)) if given.quick else (given.parts, given.repeats, (1, 2, 4))
+    print(f"{parts} parts of {ROWS:,} rows, median of {repeats}; {os.cpu_count()} processors, which moto's server shares")
     print(f"{'':<8} {'':>7} {'':<11} {'':>8} {'wall ms a part':>14} {'':>9} {'':>6} {'peak memory, MB':>23}")
     headings = f"{'parts/s':>8} {'over map':>14} {'CPU ms':>9} {'MB/s':>6} {'run':>7} {'sched.':>7} {'worker':>7} {'ratio':>6}"
     print(f"{'store':<8} {'workers':>7} {'':<11} {headings}", flush=True)
@@ -102,7 +104,7 @@ def main() -> None:
         for store, place in (("folder", f"{room}/cases"), ("s3", "s3://kills/cases")):
             run(listed(parts), f"{place}/listed", scheduler="sync")
             for workers in counts:
-                found = {case: apart(case, parts, workers, place) for case in CASES}
+                found = {case: apart(case, parts, repeats, workers, place) for case in CASES}
                 for case in CASES:
                     print(f"{store:<8} {workers:>7} {case:<11} {_line(found[case], found, parts)}", flush=True)
 
@@ -119,9 +121,9 @@ def listed(parts: int) -> Flow:
     return source("listed", step(count, parts=parts), gives=LISTED, rows_per_part=ROWS)
 
 
-def apart(case: str, parts: int, workers: int, place: str) -> dict[str, float]:
+def apart(case: str, parts: int, repeats: int, workers: int, place: str) -> dict[str, float]:
     """``measured`` in a process of its own, with a cluster of its own."""
-    command = [sys.executable, __file__, "--case", case, "--parts", str(parts), "--place", place]
+    command = [sys.executable, __file__, "--case", case, "--parts", str(parts), "--repeats", str(repeats), "--place", place]
     with cluster(workers) as address:
         return json.loads(subprocess.check_output([*command, "--scheduler", address]))
 
@@ -141,19 +143,23 @@ def cluster(workers: int) -> Iterator[str]:
                 process.terminate()
 
 
-def measured(case: str, parts: int, scheduler: str, place: str) -> dict[str, float]:
-    """Seconds, CPU seconds of all processes, bytes written, and peak memory of the run, the scheduler and a worker."""
+def measured(case: str, parts: int, repeats: int, scheduler: str, place: str) -> dict[str, float]:
+    """Medians of seconds and CPU seconds, bytes written, and peak memory of the run, the scheduler and a worker."""
     from distributed import Client
 
     with Client(scheduler, set_as_default=False) as client:
         workers = len(client.scheduler_info(n_workers=-1)["workers"])
         with prepared(case, 4 * workers, client, place, f"first of {workers}") as make:
             make()
-        with prepared(case, parts, client, place, f"{workers}") as make:
-            before, begun = _spent(client), time.perf_counter()
-            written = make()
-            seconds = time.perf_counter() - begun
-            spent = _spent(client) - before
+        times: list[tuple[float, float]] = []
+        written = 0
+        for repeat in range(repeats):
+            with prepared(case, parts, client, place, f"{workers} {repeat}") as make:
+                before, begun = _spent(client), time.perf_counter()
+                written = make()
+                seconds = time.perf_counter() - begun
+                times.append((seconds, _spent(client) - before))
+        seconds, spent = (statistics.median(column) for column in zip(*times, strict=True))
         peaks = client.run(peak_bytes).values()
         memory = {"run": peak_bytes(), "scheduler": client.run_on_scheduler(peak_bytes), "worker": max(peaks)}
         return {"seconds": seconds, "cpu": spent, "bytes": written, **memory}

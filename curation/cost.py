@@ -236,9 +236,8 @@ def cost_estimates(
     """Estimate the cost of the stages of a finished sample for other numbers of rows.
 
     Time, except the time to start, and bytes are assumed to be proportional to the number of input rows; memory as
-    ``CostEstimate.peak_bytes`` says. The ratio of output to
-    input rows is that of the sample, unless ``rows`` gives the number of output rows; a source that is not in ``rows`` yields
-    the same number of rows as in the sample.
+    ``CostEstimate.peak_bytes`` says. The ratio of output to input rows is that of the sample, unless ``rows`` gives the number
+    of output rows; a source that is not in ``rows`` yields the same number of rows as in the sample.
 
     Args:
         planned: the stages in order, with their artifacts in the sample.
@@ -339,8 +338,15 @@ def _peaks(cost: Mapping[str, Any]) -> tuple[int, int]:
 def peaks_of(
     more: tuple[int, int], less: tuple[int, int], *, rows: int, fewer: int, factor: float
 ) -> tuple[tuple[int, int], bool]:
-    """The peaks of memory for ``factor`` times the rows, if they were ``more`` for ``rows`` rows and ``less`` for ``fewer``
-    rows, and whether one is only a lower bound, since the two do not differ by more than those of equal runs may.
+    """Estimate peak memory for ``factor`` times the rows from that of all processes and that of workers, 0 without any.
+
+    Args:
+        more: for ``rows`` rows.
+        less: for ``fewer`` rows. If it differs no more than those of equal runs, or only one of the two had workers, the result
+            is ``more``, and a lower bound.
+
+    Returns:
+        The peaks, and whether they are a lower bound.
 
     >>> found, at_least = peaks_of((300 << 20, 0), (150 << 20, 0), rows=40, fewer=10, factor=2)
     >>> found[0] >> 20, at_least  # 100 MiB, and 5 more for every row
@@ -349,11 +355,12 @@ def peaks_of(
     >>> found[0] >> 20, at_least
     (300, True)
     """
-    found: list[int] = []
-    for a, b in zip(more, less, strict=True):
-        start = start_of(a, b, rows=rows, fewer=fewer) if a - b > _CHANCE else a
-        found.append(max(b, round(start + factor * (a - start))))
-    return (found[0], found[1]), any(0 < a <= b + _CHANCE for a, b in zip(more, less, strict=True))
+    by_worker = more[1] > 0  # which alone reads the rows; the process of the run does not
+    a, b = more[by_worker], less[by_worker]
+    grows = (less[1] > 0) == by_worker and a - b > _CHANCE
+    start = start_of(a, b, rows=rows, fewer=fewer) if grows else a
+    peak = round(start + factor * (a - start))
+    return (max(more[0], peak), peak if by_worker else 0), not grows
 
 
 def start_of(more: float, less: float, *, rows: int, fewer: int) -> float:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from benchwright.curation.artifact import load_made
-from benchwright.curation.cost import Meter, Use, cost_estimates, peak_bytes_of_all
+from benchwright.curation.cost import Meter, Use, cost_estimates, peak_bytes_of_all, peaks_of
 from benchwright.curation.flow import Flow, PlanError, join, rows_of, source, step
 from benchwright.curation.keys import how, where
 from benchwright.curation.run import Progress, run, status
@@ -294,6 +294,26 @@ def test_memory_of_a_worker_is_told_where_it_is_a_process(numbers: Path, tmp_pat
     assert (told.worker_peak_bytes, told.peak_bytes) == (cost["worker_peak_bytes"], cost["peak_bytes"])
     assert (told.worker_peak_bytes > 10 << 20) == (scheduler == "processes")
     assert told.worker_peak_bytes <= told.peak_bytes
+
+
+@pytest.mark.parametrize(
+    ("more", "less", "expected"),
+    [
+        ((400, 200), (399, 100), ((840, 840), False)),  # the process of the run, with 400 MiB, does not read the rows
+        ((400, 50), (400, 30), ((400, 178), False)),
+        ((400, 200), (300, 190), ((400, 200), True)),
+        ((400, 200), (300, 0), ((400, 200), True)),  # the smaller sample was made by threads, and so was the larger below
+        ((400, 0), (300, 200), ((400, 0), True)),
+        ((400, 0), (300, 0), ((1040, 0), False)),
+        ((400, 0), (500, 0), ((400, 0), True)),
+    ],
+)
+def test_memory_is_fitted_to_the_process_that_reads_the_rows(
+    more: tuple[int, int], less: tuple[int, int], expected: tuple[tuple[int, int], bool]
+) -> None:
+    in_bytes = [(peak << 20, worker << 20) for peak, worker in (more, less)]
+    (peak, worker), at_least = peaks_of(*in_bytes, rows=300, fewer=150, factor=4.2)
+    assert ((round(peak / 2**20), round(worker / 2**20)), at_least) == expected
 
 
 def beside(row: steps.Number, *, known: Rows) -> steps.Number:
