@@ -22,6 +22,7 @@ import contextlib
 import hashlib
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -95,6 +96,7 @@ def main() -> None:
     if given.case:
         print(json.dumps(measured(given.case, given.parts, given.repeats, given.scheduler, given.place)))
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was begun is ended
     parts, repeats, counts = (24, 1, (1, 2)) if given.quick else (given.parts, given.repeats, (1, 2, 4))
     print(f"{parts} parts of {ROWS:,} rows, median of {repeats}; {os.cpu_count()} processors, which moto's server shares")
     print(f"{'':<8} {'':>7} {'':<11} {'':>8} {'wall ms a part':>14} {'':>9} {'':>6} {'peak memory, MB':>23}")
