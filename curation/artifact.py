@@ -264,7 +264,7 @@ _COST: Any = {
     **dict.fromkeys(("rows", "tasks", "retries", "peak_bytes"), int),
     **dict.fromkeys(("cpu_seconds", "start_seconds", "start_cpu_seconds"), float),
 }
-_COST_MAY_HAVE: Any = dict.fromkeys(("busy_seconds", "start_busy_seconds"), float)
+_COST_MAY_HAVE: Any = {"busy_seconds": float, "start_busy_seconds": float, "worker_peak_bytes": int}
 _RUN: Any = {
     **dict.fromkeys(("pipeline", "result", "published"), str),
     "config": {str: None},

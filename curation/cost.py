@@ -25,6 +25,9 @@ from .requirements import needs_gpu
 _FEWEST_TASKS = 4
 """Minimum number of tasks of a stage to estimate, from the later half of them, the time to start, such as to load a model."""
 
+_CHANCE = 16 << 20
+"""Peaks of equal runs differ by some MiB, since allocators keep what was freed: a difference up to this tells no growth."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Use:
@@ -151,7 +154,8 @@ class Meter:
 
         ``rows`` and ``tasks`` count only what was made now, not what an interrupted run left; ``retries`` counts how often a
         cluster lost a worker while it made a part, or retried a part after a failure of a machine; ``busy_seconds`` is the
-        wall-clock time of all tasks, added up over the processes that made them; ``start_seconds``, ``start_cpu_seconds`` and
+        wall-clock time of all tasks, added up over the processes that made them; ``worker_peak_bytes`` is the peak memory of a
+        process that is not that of the run, 0 if that made all tasks; ``start_seconds``, ``start_cpu_seconds`` and
         ``start_busy_seconds`` are the share of the time that does not grow with the rows, 0 if there are too few tasks to
         tell. The stage maker adds ``gpu``: whether the stage was made on GPUs.
         """
@@ -170,6 +174,7 @@ class Meter:
             "cpu_seconds": round(cpu, 3),
             "busy_seconds": round(busy, 3),
             "peak_bytes": max(self._peak, peak_bytes()),
+            "worker_peak_bytes": self._peak,
             "start_seconds": round(start[0], 3),
             "start_cpu_seconds": round(start[1], 3),
             "start_busy_seconds": round(start[2], 3),
@@ -189,7 +194,13 @@ class CostEstimate:
         gpu_seconds: time in which processes make parts of the stage, added up over the processes, if it is made on GPUs,
             otherwise 0. If the record of the sample does not have it, ``seconds``.
         bytes: size of the stage's files.
-        peak_bytes: peak memory of a process in the sample; for a stage that takes all rows at once it may grow.
+        peak_bytes: peak memory of a process, which includes what it held before the stage. For a stage that is made part by
+            part, as in the sample. A stage that reads all rows in one process, or all rows of another stage, may need more for
+            more rows: from two samples, a constant and a share per input row.
+        worker_peak_bytes: the same of a worker process or cluster worker; 0 if the sample was made by threads, all of which
+            are in ``peak_bytes``.
+        peak_at_least: whether these are only lower bounds: memory may grow with the rows, and the samples do not tell by how
+            much, or the sample had so few parts that not all workers may have had a full one.
         sample_rows: number of input rows in the sample.
         rough: whether the sample had too few parts to separate the time to start, so that all time is scaled with the rows.
 
@@ -210,6 +221,8 @@ class CostEstimate:
     gpu_seconds: float
     bytes: int
     peak_bytes: int
+    worker_peak_bytes: int
+    peak_at_least: bool
     sample_rows: int
     rough: bool
 
@@ -222,16 +235,16 @@ def cost_estimates(
 ) -> list[CostEstimate]:
     """Estimate the cost of the stages of a finished sample for other numbers of rows.
 
-    Time, except the time to start, and bytes are assumed to be proportional to the number of input rows. The ratio of output to
-    input rows is that of the sample, unless ``rows`` gives the number of output rows; a source that is not in ``rows`` yields
-    the same number of rows as in the sample.
+    Time, except the time to start, and bytes are assumed to be proportional to the number of input rows; memory as
+    ``CostEstimate.peak_bytes`` says. The ratio of output to input rows is that of the sample, unless ``rows`` gives the number
+    of output rows; a source that is not in ``rows`` yields the same number of rows as in the sample.
 
     Args:
         planned: the stages in order, with their artifacts in the sample.
         made: stage -> its ``made.json`` in the sample.
         rows: stage -> number of output rows.
         smaller: stage -> number of input rows and ``made.json`` in a smaller sample. If both samples made all of a stage, and
-            the smaller one had fewer input rows, the time to start is computed from the two.
+            the smaller one had fewer input rows, the time to start and the growth of memory are computed from the two.
 
     Raises:
         PlanError: a stage has not been made or its record has no cost, or ``rows`` names an unknown stage.
@@ -240,6 +253,7 @@ def cost_estimates(
     if unknown := [name for name in rows if name not in names]:
         raise PlanError(f"no stage {unknown[0]!r} to estimate from: there are {', '.join(names)}")
     given: dict[str, float] = {}
+    sample_rows = {stage.name: artifact.rows for stage, artifact in planned if artifact}
     found: list[CostEstimate] = []
     for stage, artifact in planned:
         cost = made.get(stage.name, {}).get("cost")
@@ -252,7 +266,13 @@ def cost_estimates(
         given[stage.name] = rows_out
         factor = rows_in / max(1, sample_in)
         whole = sample_in / cost["rows"] if cost["rows"] else 1.0  # above 1 if an interrupted run had made some of the rows
-        starts = _starts(made[stage.name], sample_in, (smaller or {}).get(stage.name))
+        fewer = _comparable(made[stage.name], sample_in, (smaller or {}).get(stage.name))
+        starts = _starts(made[stage.name], sample_in, fewer) if fewer else None
+        growth = max([factor, *(given[name] / max(1, sample_rows[name]) for name in stage.inputs())])
+        peaks, at_least = _peaks(cost), growth > 1 and cost["tasks"] < _FEWEST_TASKS
+        if growth > 1 and _may_grow(stage):
+            less, few = (_peaks(fewer[1]["cost"]), fewer[0]) if fewer else (peaks, 0)
+            peaks, at_least = peaks_of(peaks, less, rows=sample_in, fewer=few, factor=growth)
         start = cost["start_seconds"]
         known = starts or (start, cost["start_cpu_seconds"], cost.get("start_busy_seconds", start))
         seconds, cpu, busy = (
@@ -268,7 +288,9 @@ def cost_estimates(
                 cpu_seconds=cpu,
                 gpu_seconds=busy if needs_gpu(stage) else 0.0,
                 bytes=round(_bytes(artifact, rows_in, rows_out)),
-                peak_bytes=cost["peak_bytes"],
+                peak_bytes=peaks[0],
+                worker_peak_bytes=peaks[1],
+                peak_at_least=at_least,
                 sample_rows=sample_in,
                 rough=starts is None and cost["tasks"] < _FEWEST_TASKS,
             )
@@ -285,19 +307,60 @@ def _spent(made: Mapping[str, Any]) -> tuple[float, float, float]:
     return made["seconds"], made["cost"]["cpu_seconds"], busy_seconds(made)
 
 
-def _starts(
+def _comparable(
     made: Mapping[str, Any], rows: int, smaller: tuple[int, Mapping[str, Any]] | None
-) -> tuple[float, float, float] | None:
-    """The share of a stage's ``_spent`` that does not grow with its rows, from two samples; None if these do not suffice."""
+) -> tuple[int, Mapping[str, Any]] | None:
+    """The smaller sample of a stage, if both samples made all of it, and the smaller one had fewer rows."""
     if smaller is None or not (cost := smaller[1].get("cost")):
         return None
-    fewer = smaller[0]
     # A stage that takes all rows at once counts 0 rows; part of another stage may have been made by an interrupted run.
-    if not 0 < fewer < rows or made["cost"]["rows"] not in (0, rows) or cost["rows"] not in (0, fewer):
-        return None
+    made_all = made["cost"]["rows"] in (0, rows) and cost["rows"] in (0, smaller[0])
+    return smaller if 0 < smaller[0] < rows and made_all else None
+
+
+def _starts(made: Mapping[str, Any], rows: int, smaller: tuple[int, Mapping[str, Any]]) -> tuple[float, float, float]:
+    """The share of a stage's ``_spent`` that does not grow with its rows, from two samples."""
     pairs = zip(_spent(made), _spent(smaller[1]), strict=True)
-    seconds, cpu, busy = (start_of(more, less, rows=rows, fewer=fewer) for more, less in pairs)
+    seconds, cpu, busy = (start_of(more, less, rows=rows, fewer=smaller[0]) for more, less in pairs)
     return seconds, cpu, busy
+
+
+def _may_grow(stage: Stage) -> bool:
+    """Whether one process reads all rows of the stage, or of another stage as well: it may keep something of each."""
+    alone = stage.kind == "whole" or (stage.kind == "source" and stage.pieces is None)
+    return alone or any(name != stage.after for name in stage.inputs())
+
+
+def _peaks(cost: Mapping[str, Any]) -> tuple[int, int]:
+    return cost["peak_bytes"], cost.get("worker_peak_bytes", 0)
+
+
+def peaks_of(
+    more: tuple[int, int], less: tuple[int, int], *, rows: int, fewer: int, factor: float
+) -> tuple[tuple[int, int], bool]:
+    """Estimate peak memory for ``factor`` times the rows from that of all processes and that of workers, 0 without any.
+
+    Args:
+        more: for ``rows`` rows.
+        less: for ``fewer`` rows. If it differs no more than those of equal runs, or only one of the two had workers, the result
+            is ``more``, and a lower bound.
+
+    Returns:
+        The peaks, and whether they are a lower bound.
+
+    >>> found, at_least = peaks_of((300 << 20, 0), (150 << 20, 0), rows=40, fewer=10, factor=2)
+    >>> found[0] >> 20, at_least  # 100 MiB, and 5 more for every row
+    (500, False)
+    >>> found, at_least = peaks_of((300 << 20, 0), (299 << 20, 0), rows=40, fewer=10, factor=2)
+    >>> found[0] >> 20, at_least
+    (300, True)
+    """
+    by_worker = more[1] > 0  # which alone reads the rows; the process of the run does not
+    a, b = more[by_worker], less[by_worker]
+    grows = (less[1] > 0) == by_worker and a - b > _CHANCE
+    start = start_of(a, b, rows=rows, fewer=fewer) if grows else a
+    peak = round(start + factor * (a - start))
+    return (max(more[0], peak), peak if by_worker else 0), not grows
 
 
 def start_of(more: float, less: float, *, rows: int, fewer: int) -> float:

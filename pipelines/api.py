@@ -126,7 +126,8 @@ def estimate_costs(todo: Job, out: str, rows: Mapping[str, int], *, smaller: str
         out: the sample.
         rows: stage -> number of output rows, for the source and for stages that keep a fixed number. Other stages keep the
             ratio of output to input rows that they had in the sample.
-        smaller: a run of the same stages on fewer rows: with it, start-up time is separated from the time per row.
+        smaller: a run of the same stages on fewer rows: with it, start-up time is separated from the time per row, and the
+            growth of memory is estimated.
 
     Raises:
         PlanError: a stage of the sample has not run, or ``rows`` names an unknown stage.

@@ -6,7 +6,7 @@ import dataclasses
 import posixpath
 
 from ..curation.artifact import load_made
-from ..curation.cost import CostEstimate, busy_seconds, start_of
+from ..curation.cost import CostEstimate, busy_seconds, peaks_of, start_of
 from ..curation.store import Store
 from .training_results import FOLDER, dataset_digest, finished_trainings
 
@@ -27,7 +27,7 @@ def training_costs(out: str, samples: int) -> dict[str, CostEstimate]:
                 continue
             # The parts that an interrupted run left are reused: extrapolate from the measured parts.
             whole = artifact.rows_in / cost["rows"] if cost["rows"] else 1.0
-            before = found.get(name) or CostEstimate(name, samples, 0, 0.0, 0.0, 0.0, 0, 0, samples, True)
+            before = found.get(name) or CostEstimate(name, samples, 0, 0.0, 0.0, 0.0, 0, 0, 0, False, samples, True)
             found[name] = dataclasses.replace(
                 before,
                 rows=before.rows + (artifact.rows if artifact is one.learned else 0),
@@ -36,6 +36,7 @@ def training_costs(out: str, samples: int) -> dict[str, CostEstimate]:
                 gpu_seconds=before.gpu_seconds + (busy_seconds(made) * whole if cost.get("gpu") else 0.0),
                 bytes=before.bytes + sum(file["size"] for file in artifact.files().values()),
                 peak_bytes=max(before.peak_bytes, cost["peak_bytes"]),
+                worker_peak_bytes=max(before.worker_peak_bytes, cost.get("worker_peak_bytes", 0)),
             )
     return found
 
@@ -44,7 +45,7 @@ def training_estimates(out: str, samples: int, *, of: int, smaller: str = "", fe
     """Estimate the costs of the finished trainings of a sample run on a larger dataset.
 
     Time and bytes are assumed proportional to the number of samples, besides the start-up time, which can be separated with a
-    smaller sample run. The number of epochs stays the same.
+    smaller sample run; without one, the memory is a lower bound. The number of epochs stays the same.
 
     Args:
         out: the sample run.
@@ -65,6 +66,9 @@ def training_estimates(out: str, samples: int, *, of: int, smaller: str = "", fe
         seconds, cpu, gpu = (
             start + factor * max(0.0, spent - start) for start, spent in zip(starts, _times(each), strict=True)
         )
+        peaks, at_least = _peaks(each), False
+        if factor > 1:
+            peaks, at_least = peaks_of(peaks, _peaks(other or each), rows=of, fewer=fewer, factor=factor)
         found.append(
             dataclasses.replace(
                 each,
@@ -73,6 +77,9 @@ def training_estimates(out: str, samples: int, *, of: int, smaller: str = "", fe
                 cpu_seconds=cpu,
                 gpu_seconds=gpu,
                 bytes=round(factor * each.bytes),
+                peak_bytes=peaks[0],
+                worker_peak_bytes=peaks[1],
+                peak_at_least=at_least,
                 rough=other is None,
             )
         )
@@ -81,3 +88,7 @@ def training_estimates(out: str, samples: int, *, of: int, smaller: str = "", fe
 
 def _times(each: CostEstimate) -> tuple[float, float, float]:
     return each.seconds, each.cpu_seconds, each.gpu_seconds
+
+
+def _peaks(each: CostEstimate) -> tuple[int, int]:
+    return each.peak_bytes, each.worker_peak_bytes

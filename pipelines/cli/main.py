@@ -158,7 +158,8 @@ def plan(
         str | None,
         typer.Option(
             metavar="FOLDER",
-            help="A run on fewer rows, used together with --out to separate a stage's start-up cost from its cost per row.",
+            help="A run on fewer rows, used together with --out to separate a stage's start-up cost from its cost per row, "
+            "also in memory.",
         ),
     ] = None,
     as_json: AsJson = False,

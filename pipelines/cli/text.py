@@ -120,26 +120,39 @@ def estimate_lines(found: Sequence[CostEstimate]) -> list[str]:
         [
             *(each.stage, f"{each.rows_in:,}", f"{each.rows:,}", printed_time(each.seconds), printed_time(each.cpu_seconds)),
             *(printed_time(each.gpu_seconds) if each.gpu_seconds else "-", printed_bytes(each.bytes)),
-            *(printed_bytes(each.peak_bytes), f"{each.sample_rows:,}{'*' if each.rough else ''}"),
+            *_printed_peaks([each]),
+            f"{each.sample_rows:,}{'*' if each.rough else ''}",
         ]
         for each in found
     ]
     seconds, cpu, gpu = (sum(getattr(each, f"{name}seconds") for each in found) for name in ("", "cpu_", "gpu_"))
-    size, peak = sum(each.bytes for each in found), max((each.peak_bytes for each in found), default=0)
-    last = ["all", "", "", printed_time(seconds), printed_time(cpu), printed_time(gpu) if gpu else "-", printed_bytes(size)]
+    size = printed_bytes(sum(each.bytes for each in found))
+    last = ["all", "", "", printed_time(seconds), printed_time(cpu), printed_time(gpu) if gpu else "-", size]
     table = [
-        ["stage", "rows in", "rows out", "time", "cpu", "gpu", "files", "memory", "sample"],
-        *(*rows, [*last, printed_bytes(peak), ""]),
+        ["stage", "rows in", "rows out", "time", "cpu", "gpu", "files", "memory", "worker", "sample"],
+        *(*rows, [*last, *_printed_peaks(found), ""]),
     ]
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
     lines = [
         "  ".join([f"{row[0]:<{widths[0]}}", *(f"{cell:>{wide}}" for cell, wide in zip(row[1:], widths[1:], strict=True))])
         for row in table
     ]
-    lines += ["", "Time: on the sample's machine, with the same number of workers. Memory: as in the sample, for one process."]
+    lines += ["", "Time: on the sample's machine, with the same number of workers."]
+    lines.append("Memory: of the process with the most; of one worker, where these are processes and not threads.")
+    if any(each.peak_at_least for each in found):
+        lines.append(
+            "+ at least: it may grow with the rows, and the samples do not tell how: use --smaller, or larger samples."
+        )
     if any(each.rough for each in found):
         lines.append("* too few parts to separate start-up time from work: use --smaller, or, for stages, a larger sample.")
     return [line.rstrip() for line in lines]
+
+
+def _printed_peaks(found: Sequence[CostEstimate]) -> list[str]:
+    """The largest memory of the process with the most, and of a worker."""
+    peaks = [max((getattr(each, name) for each in found), default=0) for name in ("peak_bytes", "worker_peak_bytes")]
+    mark = "+" if any(each.peak_at_least for each in found) else ""
+    return [f"{printed_bytes(peak)}{mark}" if peak else "-" for peak in peaks]
 
 
 def encoder_speed_line(speed: EncoderSpeed) -> str:

@@ -14,12 +14,14 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
+import pyarrow as pa
 import pytest
 from benchwright.curation.artifact import load_made
-from benchwright.curation.cost import Meter, Use, cost_estimates, peak_bytes_of_all
-from benchwright.curation.flow import Flow, PlanError, source, step
+from benchwright.curation.cost import Meter, Use, cost_estimates, peak_bytes_of_all, peaks_of
+from benchwright.curation.flow import Flow, PlanError, join, rows_of, source, step
 from benchwright.curation.keys import how, where
 from benchwright.curation.run import Progress, run, status
+from benchwright.curation.stage_rows import Rows
 from benchwright.curation.store import Store
 from benchwright.pipelines.cli.progress import progress_line
 
@@ -232,6 +234,110 @@ def test_gpu_time_is_that_of_all_workers(numbers: Path, tmp_path: Path) -> None:
     smaller = {"coded": (10, {"seconds": 8.0, "cost": {**new["cost"], "rows": 10, "busy_seconds": 10.0}})}
     _, coded = cost_estimates(sample, {"listed": listed, "coded": new}, rows, smaller)
     assert coded.gpu_seconds == 5.0 + 10 * 15.0
+
+
+def hold_each(rows: Rows) -> Iterator[pa.Table]:
+    """Hold 400 kB for each row, until the last one is read."""
+    held: list[np.ndarray] = []
+    for batch in rows.batches():
+        held += [np.ones(50_000) for _ in range(batch.num_rows)]
+        yield batch
+
+
+def hold_one(row: steps.Number) -> steps.Number:
+    """Hold 40 MB for a moment."""
+    np.ones(5_000_000)
+    return row
+
+
+for name in ("hold_each", "hold_one"):
+    cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=[name]))
+
+
+def holding(folder: Path, count: int) -> tuple[Flow, str]:
+    """A finished run of a ``whole`` stage that holds its rows, and of a stage in parts that does not."""
+    path = folder / f"{count}.txt"
+    path.write_text("".join(f"{n}\n" for n in range(count)))
+    flow = source("listed", step(steps.read_numbers, path=where(path)), rows_per_part=1000)
+    flow = flow.whole("held", step(hold_each)).each("spun", step(hold_one), rows_per_part=10)
+    run(flow, str(folder / str(count)), scheduler="sync")
+    return flow, str(folder / str(count))
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="the system lets no process forget its peak")
+def test_memory_grows_with_the_rows_of_a_stage_that_takes_all_of_them(tmp_path: Path) -> None:
+    flow, out = holding(tmp_path, 300)
+    sample = status(flow, out)
+    made = {stage.name: load_made(Store(out), stage.name) for stage, _ in sample}
+    _, less = holding(tmp_path, 100)
+    smaller = {name: (100, load_made(Store(less), name)) for name in made}
+    _, more = holding(tmp_path, 1200)
+    real = {name: load_made(Store(more), name)["cost"]["peak_bytes"] for name in made}
+    listed, held, spun = cost_estimates(sample, made, {"listed": 1200})
+    assert (listed.peak_at_least, held.peak_at_least, spun.peak_at_least) == (True, True, False)
+    assert held.peak_bytes == made["held"]["cost"]["peak_bytes"] < real["held"] - (250 << 20)
+    assert spun.peak_bytes == made["spun"]["cost"]["peak_bytes"] == pytest.approx(real["spun"], abs=60 << 20)
+    listed, held, spun = cost_estimates(sample, made, {"listed": 1200}, smaller)
+    assert (listed.peak_at_least, held.peak_at_least, spun.peak_at_least) == (True, False, False)
+    assert held.peak_bytes == pytest.approx(real["held"], abs=60 << 20)
+    assert spun.peak_bytes == made["spun"]["cost"]["peak_bytes"]
+    _, held, _ = cost_estimates(sample, made, {}, smaller)  # no more rows than the sample had
+    assert (held.peak_bytes, held.peak_at_least) == (made["held"]["cost"]["peak_bytes"], False)
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+def test_memory_of_a_worker_is_told_where_it_is_a_process(numbers: Path, tmp_path: Path, scheduler: str) -> None:
+    out = str(tmp_path / "out")
+    run(plan(numbers), out, scheduler=scheduler, workers=2)
+    cost = load_made(Store(out), "spun")["cost"]
+    _, told = cost_estimates(status(plan(numbers), out), {n: load_made(Store(out), n) for n in ("listed", "spun")}, {})
+    assert (told.worker_peak_bytes, told.peak_bytes) == (cost["worker_peak_bytes"], cost["peak_bytes"])
+    assert (told.worker_peak_bytes > 10 << 20) == (scheduler == "processes")
+    assert told.worker_peak_bytes <= told.peak_bytes
+
+
+@pytest.mark.parametrize(
+    ("more", "less", "expected"),
+    [
+        ((400, 200), (399, 100), ((840, 840), False)),  # the process of the run, with 400 MiB, does not read the rows
+        ((400, 50), (400, 30), ((400, 178), False)),
+        ((400, 200), (300, 190), ((400, 200), True)),
+        ((400, 200), (300, 0), ((400, 200), True)),  # the smaller sample was made by threads, and so was the larger below
+        ((400, 0), (300, 200), ((400, 0), True)),
+        ((400, 0), (300, 0), ((1040, 0), False)),
+        ((400, 0), (500, 0), ((400, 0), True)),
+    ],
+)
+def test_memory_is_fitted_to_the_process_that_reads_the_rows(
+    more: tuple[int, int], less: tuple[int, int], expected: tuple[tuple[int, int], bool]
+) -> None:
+    in_bytes = [(peak << 20, worker << 20) for peak, worker in (more, less)]
+    (peak, worker), at_least = peaks_of(*in_bytes, rows=300, fewer=150, factor=4.2)
+    assert ((round(peak / 2**20), round(worker / 2**20)), at_least) == expected
+
+
+def beside(row: steps.Number, *, known: Rows) -> steps.Number:
+    """Nothing, with the rows of another stage at hand."""
+    return row
+
+
+cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["beside"]))
+
+
+def test_memory_may_grow_with_the_rows_of_another_stage_and_where_parts_were_few(numbers: Path, tmp_path: Path) -> None:
+    other = source("others", step(steps.read_numbers, path=where(numbers)))
+    todo = join(other, plan(numbers)).each("matched", step(beside, known=rows_of("others")), rows_per_part=5)
+    todo = todo.each("few", step(spin), rows_per_part=15)
+    run(todo, str(tmp_path / "out"), scheduler="sync")
+    sample = status(todo, str(tmp_path / "out"))
+    made = {stage.name: load_made(Store(str(tmp_path / "out")), stage.name) for stage, _ in sample}
+
+    def at_least(rows: dict[str, int]) -> list[str]:
+        return [each.stage for each in cost_estimates(sample, made, rows) if each.peak_at_least]
+
+    assert at_least({}) == []
+    assert at_least({"listed": 300}) == ["listed", "matched", "few"]
+    assert at_least({"others": 300}) == ["others", "matched"]
 
 
 def test_an_estimate_without_a_sample_says_what_it_needs(numbers: Path, tmp_path: Path) -> None:

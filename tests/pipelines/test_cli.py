@@ -141,9 +141,14 @@ def test_an_estimate_from_a_finished_run(bw: Cli, tiny: Path) -> None:
     assert (told.code, told.err) == (0, "")
     assert re.search(r"^checked +9,000,000 +8,640,000 +\d", told.out, re.MULTILINE)
     assert re.search(r"^placed +30,000 +30,000 +\d", told.out, re.MULTILINE)
+    assert re.search(r"^checked .*MiB  +- ", told.out, re.MULTILINE)  # made in parts, by threads
+    assert re.search(r"^bucketed .*MiB\+ +- ", told.out, re.MULTILINE)  # takes all rows
+    assert "\n+ at least" in told.out
     found = {each["stage"]: each for each in json.loads(bw(*arguments, "listed=9e6", "--json").out)}
     assert list(found) == STAGES
     assert (found["timed"]["rows_in"], found["listed"]["sample_rows"]) == (8_640_000, 900)
+    assert [name for name in ("checked", "bucketed", "shards") if found[name]["peak_at_least"]] == ["bucketed"]
+    assert {each["worker_peak_bytes"] for each in found.values()} == {0}
     for wrong in ("listed", "listed=", "listed=-1", "listed=1.5", "=3", "listed=nan"):
         assert bw(*arguments, wrong).code == 2
     assert "no stage 'nope' to estimate from: there are listed" in only_line(bw(*arguments, "nope=3").err)

@@ -94,6 +94,7 @@ def test_an_estimate_counts_the_trainings_of_the_sample(bw: Cli, out: Path) -> N
     (ten,) = training_costs.training_estimates(str(out), 2100, of=210)
     assert ten.cpu_seconds == pytest.approx(10 * cost.cpu_seconds)
     assert (ten.rows_in, ten.gpu_seconds, ten.bytes) == (2100, 0, 10 * cost.bytes)
+    assert (ten.peak_bytes, ten.peak_at_least, cost.peak_at_least) == (cost.peak_bytes, True, False)
     told = bw(
         "plan", "clear", "--config", "tiny", *FAST, "--out", out, "--estimate", "listed=9000", "--estimate", "placed=2100"
     )
@@ -117,9 +118,11 @@ def test_the_gpu_time_of_trainings_is_that_of_all_workers(bw: Cli, out: Path) ->
     for path in (less / "experiments/stages").glob("*/made.json"):
         record = unsealed(path.read_bytes())
         record["cost"]["busy_seconds"] /= 2
+        record["cost"]["peak_bytes"] //= 2
         path.write_bytes(json_text(sealed(record)))
     (ten,) = training_costs.training_estimates(str(out), 2100, of=210, smaller=str(less), fewer=70)
     assert ten.gpu_seconds == pytest.approx((1 + 10 * 3) * cost.seconds)  # a quarter of 4 does not grow
+    assert (ten.peak_bytes, ten.peak_at_least) == (pytest.approx(7.75 * cost.peak_bytes), False)  # nor of the memory
 
 
 @pytest.mark.usefixtures("two_seeds")
