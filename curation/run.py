@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from .artifact import Artifact, RunRecord, artifact_file, load_artifact, load_run, read_sealed
 from .budget import TooManyRejects
+from .cluster_workers import ClusterWorkers
 from .digest import KeySum
 from .flow import Flow, PlanError, Stage
 from .keys import MissingSource
@@ -123,7 +124,7 @@ def run(
     if scheduler in IN_PROCESS:
         check_devices(stage for stage in stages if not store.exists(artifact_file(stage.name)))
     made: dict[str, Artifact] = {}
-    with lock(store), Workers(scheduler, workers) as pool:
+    with lock(store), _workers(scheduler, workers) as pool:
         _check_no_links(store)
         earlier = check_folder(store, pipeline)
         _check_sources(stages)
@@ -138,6 +139,12 @@ def run(
     return Run(store, tuple(made.values()), waits)
 
 
+def _workers(scheduler: str, count: int | None) -> Workers | ClusterWorkers:
+    if count is not None and count < 1:
+        raise ValueError(f"workers {count}: at least 1")
+    return ClusterWorkers(scheduler) if "://" in scheduler else Workers(scheduler, count)
+
+
 def _check_sources(stages: Sequence[Stage]) -> None:
     """Raise ``FileNotFoundError`` if a source does not exist, such as the weights of a late stage, before hours of work."""
     for stage in stages:
@@ -149,7 +156,7 @@ def _make(
     stages: Sequence[Stage],
     schemas: Mapping[str, pa.Schema],
     store: Store,
-    pool: Workers,
+    pool: Workers | ClusterWorkers,
     keep_stale: Sequence[str],
     on_progress: Callable[[Progress], None],
     made: dict[str, Artifact],

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from benchwright.curation import workers
+from benchwright.curation import cluster_workers
 from benchwright.curation.artifact import load_made
 from benchwright.curation.flow import Flow, source, step
 from benchwright.curation.keys import where
@@ -98,7 +98,7 @@ def test_losses_are_told_more_and_more_rarely(
     jobs: Any = [SimpleNamespace(task=SimpleNamespace(stage=SimpleNamespace(name="met"), number=n)) for n in range(3)]
     known: dict[int, int] = {}
     for each in times:
-        workers._tell_losses(jobs, each, known)
+        cluster_workers._tell_losses(jobs, each, known)
     begins = [f"stage 'met', part {part}: workers lost that had this part: {lost}, " for part, lost in told]
     found = [record.getMessage() for record in caplog.records if record.name == "benchwright"]
     assert [text.startswith(begin) for text, begin in zip(found, begins, strict=True)] == [True] * len(told)
@@ -296,7 +296,7 @@ def test_a_run_without_workers_says_so_and_goes_on_when_one_comes(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(workers, "_NO_WORKER", 4.0)  # an adaptive cluster has none at first
+    monkeypatch.setattr(cluster_workers, "_NO_WORKER", 4.0)  # an adaptive cluster has none at first
     caplog.set_level(logging.WARNING, "benchwright")
     with distributed.LocalCluster(
         n_workers=0, threads_per_worker=1, processes=False, protocol="tcp://", host="127.0.0.1", dashboard_address=None
@@ -429,7 +429,7 @@ def test_a_part_that_ends_after_its_run_takes_no_place(cluster: Any, tmp_path: P
 def test_a_scheduler_that_is_killed_is_one_line(
     on_warning: Callable[..., None], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "_NO_WORKER", 1.0)
+    monkeypatch.setattr(cluster_workers, "_NO_WORKER", 1.0)
     place = tmp_path / "scheduler.json"
     command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard"]
     scheduler = subprocess.Popen([*command, "--scheduler-file", str(place)], stderr=subprocess.DEVNULL)
@@ -452,7 +452,7 @@ def test_a_scheduler_that_is_killed_is_one_line(
 def test_nobody_answers_at_the_address(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "_ANSWER", 0.5)  # nobody does, however long is waited
+    monkeypatch.setattr(cluster_workers, "_ANSWER", 0.5)  # nobody does, however long is waited
     with socket.socket() as taken:  # bound and not listening: who connects is refused
         taken.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
