@@ -41,6 +41,9 @@ _TELL_AT = (1, 3, 10, 30, 100, 300, 1000)
 _ANSWER = 5.0
 """Timeout in seconds for an answer of the scheduler of a cluster."""
 
+_PAUSE = 0.5
+"""Seconds between two tries to connect to a scheduler that does not answer."""
+
 _TRIES = 3
 """Maximum number of tries of a part that fails because of the machine of a cluster worker; each on another one if possible."""
 
@@ -61,8 +64,9 @@ class ClusterWorkers:
     may_outlive = True
     """Whether workers may continue after the run has ended: these are not its child processes."""
 
-    def __init__(self, address: str) -> None:
-        self._address = address
+    def __init__(self, address: str, wait_s: float) -> None:
+        """``wait_s``: how long to wait for an answer of the scheduler, at first or after it was lost."""
+        self._address, self._wait_s = address, wait_s
         self._client: Any = None
 
     def __enter__(self) -> ClusterWorkers:
@@ -70,11 +74,7 @@ class ClusterWorkers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._client is not None:
-            log = logging.getLogger("distributed.client")
-            log.disabled = self._client.status != "running"  # a lost scheduler is reported in one line instead of forty
-            self._client.close()
-            log.disabled = False
+        self._disconnect()
 
     def run(self, jobs: Sequence[StageJob]) -> None:
         """See ``Workers.run``."""
@@ -82,21 +82,48 @@ class ClusterWorkers:
             return
         from distributed import KilledWorker
 
-        if self._client is None:
-            self._client = _connected(self._address)
-        parts = _PartsAtScheduler(self._client, jobs)
+        parts = _PartsAtScheduler(jobs)
         try:
-            finish(jobs, self._as_they_end(jobs, parts), parts.cancel_after)
+            if self._client is None:
+                self._connect()
+            finish(jobs, self._as_they_end(parts), parts.cancel_after)
         except KilledWorker as error:
             why = "workers died while computing its parts, perhaps because they ran out of memory"
             raise StepFailed(f"{stages_of(jobs)}: {why}: {error}") from error
-        except _lost():
-            raise SchedulerGone(
-                f"the scheduler at {self._address} is gone; finished parts are kept: run again when it is back"
-            ) from None
         finally:
-            if self._client.status == "running":
+            if self._client is not None and self._client.status == "running":
                 parts.cancel_after(-1)
+
+    def _connect(self, gone: SchedulerGone | None = None) -> None:
+        """Connect to the scheduler, after it was ``gone`` to the next one at its address.
+
+        Raises ``SchedulerGone`` if none answers in the time that the run waits for it.
+        """
+        self._disconnect()
+        until = time.monotonic() + self._wait_s
+        if gone is None:
+            try:
+                self._client = _connected(self._address, _ANSWER)
+                return
+            except SchedulerGone as error:
+                gone = error
+        if self._wait_s:
+            _LOGGER.warning("the scheduler at %s does not answer: waiting up to %g s for it", self._address, self._wait_s)
+        while (left := until - time.monotonic()) > 0:
+            try:
+                self._client = _connected(self._address, min(_ANSWER, left))
+                return
+            except SchedulerGone:
+                time.sleep(min(_PAUSE, left))
+        raise gone
+
+    def _disconnect(self) -> None:
+        if self._client is not None:
+            log = logging.getLogger("distributed.client")
+            log.disabled = self._client.status != "running"  # a lost scheduler is reported in one line instead of forty
+            self._client.close()
+            log.disabled = False
+            self._client = None
 
     def _workers(self) -> dict[str, dict[str, Any]]:
         """The scheduler's information on each worker, by address."""
@@ -120,7 +147,21 @@ class ClusterWorkers:
         """Number of parts that may be at the scheduler."""
         return max(_WINDOW, _PER_THREAD * sum(worker["nthreads"] for worker in self._workers().values()))
 
-    def _as_they_end(self, jobs: Sequence[StageJob], parts: _PartsAtScheduler) -> Iterator[tuple[int, Future[Made]]]:
+    def _as_they_end(self, parts: _PartsAtScheduler) -> Iterator[tuple[int, Future[Made]]]:
+        """Yield the numbers and outcomes of the jobs as they end, those that a lost scheduler had at the next one."""
+        failed, lost = dict[int, list[str]](), dict[int, int]()
+        while True:
+            parts.move_to(self._client)
+            try:
+                yield from self._until_lost(parts, failed, lost)
+                return
+            except _lost():
+                place = f"the scheduler at {self._address} is gone"
+                self._connect(SchedulerGone(f"{place}; finished parts are kept: run again when it is back"))
+
+    def _until_lost(
+        self, parts: _PartsAtScheduler, failed: dict[int, list[str]], lost: dict[int, int]
+    ) -> Iterator[tuple[int, Future[Made]]]:
         """Submit the jobs, and yield their numbers and outcomes as they end; warn once if nothing ends for want of a worker.
 
         A part that failed because of a machine is submitted again. Futures are released once their outcomes are yielded:
@@ -129,9 +170,8 @@ class ClusterWorkers:
         from distributed import as_completed
         from distributed.comm import CommClosedError
 
+        jobs = parts.jobs
         ending = as_completed(loop=self._client.loop)
-        failed: dict[int, list[str]] = {}
-        lost: dict[int, int] = {}
         heard = looked = time.monotonic()
         warned, window, counted = False, _WINDOW, -math.inf
         while True:
@@ -243,10 +283,11 @@ class _PartsAtScheduler:
         last: number of the last job that is not cancelled.
     """
 
-    def __init__(self, client: Any, jobs: Sequence[StageJob]) -> None:
+    def __init__(self, jobs: Sequence[StageJob]) -> None:
         self.jobs, self.last = jobs, len(jobs) - 1
         self.numbers: dict[Any, int] = {}
-        self._client, self._call = client, _opener()
+        self._client: Any = None
+        self._call = _opener()
         self._first = {job.task.stage.name: job.task for job in reversed(jobs)}
         self._shared = {name: packed((_make_at_worker, task, *to_check(task.stage))) for name, task in self._first.items()}
         self._resources = {name: resource_of(task.stage) for name, task in self._first.items()}
@@ -257,6 +298,15 @@ class _PartsAtScheduler:
 
     def _resource(self, number: int) -> str | None:
         return self._resources[self.jobs[number].task.stage.name]
+
+    def move_to(self, client: Any) -> None:
+        """Submit from now on by this client, also what has not ended at the scheduler of the client before."""
+        self._client = client
+        for number in sorted(self.numbers.values(), reverse=True):
+            if number <= self.last:
+                self._ahead[self._resource(number)].appendleft(number)
+        self.numbers.clear()
+        self._there.clear()
 
     def fill(self, window: int) -> list[Any]:
         """Submit the next jobs until ``window`` of each resource are at the scheduler; returns their futures.
@@ -304,7 +354,8 @@ class _PartsAtScheduler:
         for ahead in self._ahead.values():
             while ahead and ahead[-1] > number:
                 ahead.pop()
-        self._client.cancel([future for future, at in self.numbers.items() if at > number and not future.cancelled()])
+        with contextlib.suppress(OSError, *_lost()):  # a lost scheduler makes none of them
+            self._client.cancel([future for future, at in self.numbers.items() if at > number and not future.cancelled()])
 
 
 def _tell_losses(jobs: Sequence[StageJob], times: Mapping[int, int], told: dict[int, int]) -> None:
@@ -322,7 +373,7 @@ def _tell_losses(jobs: Sequence[StageJob], times: Mapping[int, int], told: dict[
         _LOGGER.warning("%s: %s: %s", place, why, remedy)
 
 
-def _connected(address: str) -> Any:
+def _connected(address: str, timeout_s: float) -> Any:
     """A client of the scheduler. Raises ``SchedulerGone`` if none answers, and ``ValueError`` for an invalid address."""
     from distributed import Client
     from distributed.core import connect
@@ -332,14 +383,14 @@ def _connected(address: str) -> Any:
     secured: dict[str, Any] = Security().get_connection_args("client")
 
     async def greet() -> None:
-        await (await connect(address, timeout=_ANSWER, **secured)).close()
+        await (await connect(address, timeout=timeout_s, **secured)).close()
 
     runner = LoopRunner()
     runner.start()
     try:
         # A client would wait forever for the greeting of a server of another kind.
-        sync(cast(Any, runner.loop), greet, callback_timeout=2 * _ANSWER)
-        return Client(address, timeout=_ANSWER, set_as_default=False)
+        sync(cast(Any, runner.loop), greet, callback_timeout=2 * timeout_s)
+        return Client(address, timeout=timeout_s, set_as_default=False)
     except (OSError, TypeError, ValueError) as error:  # also for an invalid address, and tls:// without certificates
         kind = SchedulerGone if isinstance(error, OSError) else ValueError
         raise kind(f"scheduler {address!r} does not answer: {one_line(error, None)}") from error

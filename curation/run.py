@@ -71,6 +71,7 @@ def run(
     retry: Sequence[str] = (),
     keep_stale: Sequence[str] = (),
     needs: Mapping[str, str] | None = None,
+    wait_for_scheduler_s: float = 0.0,
     add: bool = False,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Run:
@@ -89,6 +90,8 @@ def run(
         retry: reject reasons: parts that contain rejects for one of them are recomputed.
         keep_stale: stages to use as they are although their code has changed; their artifacts record this.
         needs: stage -> resource that cluster workers must offer for it, instead of what the plan says; see ``Flow``.
+        wait_for_scheduler_s: how long to wait for the scheduler of a cluster if it does not answer, at first or after it was
+            lost; the run then goes on with the unfinished parts.
         add: keep the stages of earlier plans in the record, before those of this plan: several plans then share a folder.
         on_progress: called in this thread.
 
@@ -103,7 +106,7 @@ def run(
         NeedsPackage: a stage imports a package that is not installed; raised before anything is made if the stage's code shows
             the import.
         FileNotFoundError: a source does not exist; raised before anything is made.
-        ConnectionError: a ``dask.distributed`` scheduler does not answer, or the connection to it was lost.
+        ConnectionError: a ``dask.distributed`` scheduler does not answer, or was lost, also after waiting for it.
 
     >>> from words import count_words, read_texts
     >>> from benchwright import source, step, where
@@ -124,7 +127,7 @@ def run(
     if scheduler in IN_PROCESS:
         check_devices(stage for stage in stages if not store.exists(artifact_file(stage.name)))
     made: dict[str, Artifact] = {}
-    with lock(store), _workers(scheduler, workers) as pool:
+    with lock(store), _workers(scheduler, workers, wait_for_scheduler_s) as pool:
         _check_no_links(store)
         earlier = check_folder(store, pipeline)
         _check_sources(stages)
@@ -139,10 +142,10 @@ def run(
     return Run(store, tuple(made.values()), waits)
 
 
-def _workers(scheduler: str, count: int | None) -> Workers | ClusterWorkers:
+def _workers(scheduler: str, count: int | None, wait_s: float) -> Workers | ClusterWorkers:
     if count is not None and count < 1:
         raise ValueError(f"workers {count}: at least 1")
-    return ClusterWorkers(scheduler) if "://" in scheduler else Workers(scheduler, count)
+    return ClusterWorkers(scheduler, wait_s) if "://" in scheduler else Workers(scheduler, count)
 
 
 def _check_sources(stages: Sequence[Stage]) -> None:

@@ -449,17 +449,76 @@ def test_a_scheduler_that_is_killed_is_one_line(
     assert lines == [f"benchwright: the scheduler at {address} is gone; finished parts are kept: run again when it is back"]
 
 
+SERVE = """
+import asyncio, sys
+from distributed import Scheduler, Worker
+
+async def until_killed():
+    async with Scheduler(host="127.0.0.1", port=int(sys.argv[1]), dashboard_address=":0") as scheduler:
+        async with Worker(scheduler.address, nthreads=1, name=sys.argv[2]):
+            await scheduler.finished()
+
+asyncio.run(until_killed())
+"""
+"""A scheduler at a port, and its only worker."""
+
+
+def test_a_run_waits_for_its_scheduler_and_goes_on_at_the_next_one(
+    on_warning: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """None is there at first; the first one is killed, with its worker, and a second one begun at its address."""
+    (tmp_path / "numbers.txt").write_text("".join(f"{n}\n" for n in range(1, 9)))
+    flow = source("listed", step(steps.read_numbers, path=where(tmp_path / "numbers.txt")))
+    flow = flow.each("met", step(steps.name_worker), rows_per_part=1)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    address = f"tcp://127.0.0.1:{port}"
+    begun: list[subprocess.Popen[bytes]] = []
+
+    def begin() -> None:
+        command = [sys.executable, "-c", SERVE, str(port), ("first", "second")[len(begun)]]
+        begun.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
+
+    def kill_first(progress: Progress) -> None:
+        if progress.stage == "met" and progress.rows == 3:
+            begun[0].kill()
+
+    on_warning(begin)
+    try:
+        done = run(flow, str(tmp_path / "out"), scheduler=address, wait_for_scheduler_s=60, on_progress=kill_first)
+    finally:
+        for process in begun:
+            process.kill()
+            process.wait()
+    told = [record.getMessage() for record in caplog.records if record.name == "benchwright"]
+    assert told == [f"the scheduler at {address} does not answer: waiting up to 60 s for it"] * 2
+    makers = done.rows().table(["worker"])["worker"].to_pylist()
+    assert makers[:3] == ["first"] * 3
+    assert makers[-1] == "second"
+
+
+@pytest.mark.parametrize("waits", [False, True])
 def test_nobody_answers_at_the_address(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, waits: bool
 ) -> None:
     monkeypatch.setattr(cluster_workers, "_ANSWER", 0.5)  # nobody does, however long is waited
     with socket.socket() as taken:  # bound and not listening: who connects is refused
         taken.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
-        code = cli.call(["run", "clear", "--config", "tiny", "--out", str(tmp_path / "out"), "-q", "--scheduler", address])
-    told = capfd.readouterr().err
+        how = [
+            "--out",
+            str(tmp_path / "out"),
+            "-q",
+            "--scheduler",
+            address,
+            *(["--wait-for-scheduler", "0.5"] if waits else []),
+        ]
+        code = cli.call(["run", "clear", "--config", "tiny", *how])
+    *warned, told = capfd.readouterr().err.splitlines()
     assert code == 75
-    assert len(told.splitlines()) == 1, told
+    waiting = f"benchwright: warning: the scheduler at {address} does not answer: waiting up to 0.5 s for it"
+    assert warned == [waiting] * waits
     assert told.startswith(f"benchwright: scheduler {address!r} does not answer")
 
 
