@@ -21,7 +21,7 @@ from .flow import Stage
 from .part_writer import StepFailed, of_machine
 from .parts import Made, make_parts_apart
 from .reachable_code import Definitions
-from .requirements import resource_of
+from .requirements import resources_of
 from .rows import one_line
 from .stage_maker import StageJob
 from .tasks import PartTask
@@ -138,9 +138,12 @@ class ClusterWorkers:
             text = "each is close to its memory limit, and starts no new part until memory is freed"
             return f"every worker of {self._address} is paused: {text}: give the workers more memory, or fewer threads"
         for stage in stages:
-            if (resource := resource_of(stage)) and not any(resource in worker["resources"] for worker in workers):
-                begin = f"start one with `dask worker {self._address} --resources {resource}=1`"
-                return f"stage {stage.name!r} waits for a worker of {self._address} that offers {resource!r}: {begin}"
+            needed = resources_of(stage)
+            if not any(_offers(worker, needed) for worker in workers):
+                text = ",".join(f"{name}={amount:.15g}" for name, amount in needed.items())
+                begin = f"start one with `dask worker {self._address} --resources {text}`"
+                what = text.removesuffix("=1")
+                return f"stage {stage.name!r} waits for a worker of {self._address} that offers {what!r}: {begin}"
         return ""
 
     def _window(self) -> int:
@@ -234,8 +237,8 @@ class ClusterWorkers:
         parts.release(future)
         others: list[str] = []
         with contextlib.suppress(OSError):  # a lost scheduler ends the futures
-            resource = resource_of(job.task.stage)
-            able = [at for at, worker in self._workers().items() if not resource or resource in worker["resources"]]
+            needed = resources_of(job.task.stage)
+            able = [address for address, worker in self._workers().items() if _offers(worker, needed)]
             others = [address for address in able if address not in failed[number]]
         # Not with allow_other_workers: if these workers are gone, the scheduler would ignore the required resource.
         return parts.submit([number], others or None)[0]
@@ -274,6 +277,15 @@ class ClusterWorkers:
             _tell_losses(jobs, times, told)
 
 
+_Resources = tuple[tuple[str, float], ...]
+"""Names of resources, and how much is needed of each."""
+
+
+def _offers(worker: Mapping[str, Any], needed: Mapping[str, float]) -> bool:
+    """Whether a worker, as the scheduler describes it, offers these resources."""
+    return all(worker["resources"].get(name, 0) >= amount for name, amount in needed.items())
+
+
 class _PartsAtScheduler:
     """The parts of jobs that are at a scheduler: only so many at a time, in order.
 
@@ -290,13 +302,13 @@ class _PartsAtScheduler:
         self._call = _opener()
         self._first = {job.task.stage.name: job.task for job in reversed(jobs)}
         self._shared = {name: packed((_make_at_worker, task, *to_check(task.stage))) for name, task in self._first.items()}
-        self._resources = {name: resource_of(task.stage) for name, task in self._first.items()}
-        self._there = collections.Counter[str | None]()
-        self._ahead = collections.defaultdict[str | None, collections.deque[int]](collections.deque)
+        self._resources = {name: (*resources_of(task.stage).items(),) for name, task in self._first.items()}
+        self._there = collections.Counter[_Resources]()
+        self._ahead = collections.defaultdict[_Resources, collections.deque[int]](collections.deque)
         for number in range(len(jobs)):
-            self._ahead[self._resource(number)].append(number)
+            self._ahead[self._needed(number)].append(number)
 
-    def _resource(self, number: int) -> str | None:
+    def _needed(self, number: int) -> _Resources:
         return self._resources[self.jobs[number].task.stage.name]
 
     def move_to(self, client: Any) -> None:
@@ -304,25 +316,25 @@ class _PartsAtScheduler:
         self._client = client
         for number in sorted(self.numbers.values(), reverse=True):
             if number <= self.last:
-                self._ahead[self._resource(number)].appendleft(number)
+                self._ahead[self._needed(number)].appendleft(number)
         self.numbers.clear()
         self._there.clear()
 
     def fill(self, window: int) -> list[Any]:
-        """Submit the next jobs until ``window`` of each resource are at the scheduler; returns their futures.
+        """Submit the next jobs until ``window`` with the same needs are at the scheduler; returns their futures.
 
-        Of each resource, since jobs that wait for a worker with theirs must not delay the others.
+        With the same needs, since jobs that wait for a worker with their resources must not delay the others.
         """
         futures: list[Any] = []
-        for resource, ahead in self._ahead.items():
-            if (room := min(window - self._there[resource], len(ahead))) > 0:
+        for needed, ahead in self._ahead.items():
+            if (room := min(window - self._there[needed], len(ahead))) > 0:
                 self._client.sync(asyncio.sleep, 0)  # sends what was released before, so that it does not count as well
                 futures += self.submit([ahead.popleft() for _ in range(room)])
         return futures
 
     def submit(self, numbers: Sequence[int], workers: Sequence[str] | None = None) -> list[Any]:
-        """Submit jobs that need the same resource, to these workers only unless None; returns their futures."""
-        resource = self._resource(numbers[0])
+        """Submit jobs that need the same resources, to these workers only unless None; returns their futures."""
+        needed = self._needed(numbers[0])
         tasks = [self.jobs[number].task for number in numbers]
         futures = self._client.map(
             self._call,
@@ -332,11 +344,11 @@ class _PartsAtScheduler:
             # A large group of keys would wait at the scheduler, while workers get those that are submitted later, one by one.
             key=[f"part-{uuid.uuid4().hex}" for _ in numbers],
             workers=workers,
-            resources={resource: 1} if resource else None,
+            resources=dict(needed) or None,
             pure=False,
         )
         self.numbers.update(zip(futures, numbers, strict=True))
-        self._there[resource] += len(numbers)
+        self._there[needed] += len(numbers)
         return futures
 
     def _own(self, task: PartTask) -> bytes:
@@ -345,7 +357,7 @@ class _PartsAtScheduler:
         return pickle.dumps({name: value for name, value in vars(task).items() if value is not first[name]})
 
     def release(self, future: Any) -> None:
-        self._there[self._resource(self.numbers.pop(future))] -= 1
+        self._there[self._needed(self.numbers.pop(future))] -= 1
         future.release()
 
     def cancel_after(self, number: int) -> None:

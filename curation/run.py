@@ -20,7 +20,7 @@ from .lock import LOCK, Busy, locked, locked_bucket
 from .part_writer import folder, part_name
 from .recipe import missing_source
 from .records import PUBLISHED, check_tree
-from .requirements import check_devices, check_packages
+from .requirements import check_devices, check_packages, resources_of
 from .stage_maker import FINGERPRINTS, Progress, Reporter, StageJob, StageMaker
 from .stage_rows import Rows
 from .store import Store, StoreError
@@ -89,7 +89,7 @@ def run(
         code: names of the code that the run uses and that is not built in, for the record.
         retry: reject reasons: parts that contain rejects for one of them are recomputed.
         keep_stale: stages to use as they are although their code has changed; their artifacts record this.
-        needs: stage -> resource that cluster workers must offer for it, instead of what the plan says; see ``Flow``.
+        needs: stage -> resources that cluster workers must offer for it, instead of what the plan says; see ``Flow``.
         wait_for_scheduler_s: how long to wait for the scheduler of a cluster if it does not answer, at first or after it was
             lost; the run then goes on with the unfinished parts.
         add: keep the stages of earlier plans in the record, before those of this plan: several plans then share a folder.
@@ -121,6 +121,8 @@ def run(
     for named, purpose in ((keep_stale, "to keep"), (needs, "that could need a resource")):
         if unknown := [name for name in named if name not in names]:
             raise PlanError(f"no stage {unknown[0]!r} {purpose}: there are {', '.join(names)}")
+    for stage in stages:
+        resources_of(stage)
     store = Store(out)
     if not store.shared and scheduler not in IN_PROCESS:
         raise PlanError(f"{out} is in the memory of this process, where workers of {scheduler!r} cannot write")

@@ -216,7 +216,8 @@ def run(
         typer.Option(
             "--needs",
             metavar="STAGE=RESOURCE",
-            help="Run this stage only on workers of the cluster that offer RESOURCE, such as embedded=GPU (repeatable).",
+            help="Run this stage only on workers of the cluster that offer RESOURCE, such as embedded=GPU, or "
+            "embedded=GPU=2 for two units (repeatable).",
         ),
     ] = None,
     wait_for_scheduler: SchedulerWait = 0.0,

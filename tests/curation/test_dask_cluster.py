@@ -8,15 +8,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
 from benchwright.curation import cluster_workers
 from benchwright.curation.artifact import load_made
-from benchwright.curation.flow import Flow, source, step
+from benchwright.curation.flow import Flow, PlanError, source, step
 from benchwright.curation.keys import where
 from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.run import Progress, run
@@ -310,10 +310,10 @@ def test_a_run_without_workers_says_so_and_goes_on_when_one_comes(
     assert told == [f"no worker is connected to {address}: the run waits until one is"]
 
 
-def in_this_process(**settings: Any) -> Any:
-    """A cluster of one worker; ``scale`` adds some that offer a GPU."""
+def in_this_process(*, offered: Mapping[str, float] = MappingProxyType({"GPU": 1}), **settings: Any) -> Any:
+    """A cluster of one worker; ``scale`` adds some that offer what is given."""
     worker = {"cls": distributed.Worker, "options": {"nthreads": 1, **settings}}
-    more = {"cls": distributed.Worker, "options": {"nthreads": 1, "resources": {"GPU": 1}}}
+    more = {"cls": distributed.Worker, "options": {"nthreads": 1, "resources": {**offered}}}
     scheduler = {"cls": distributed.Scheduler, "options": {"host": "127.0.0.1", "dashboard_address": ":0"}}
     return distributed.SpecCluster(workers={"first": worker}, worker=more, scheduler=scheduler, silence_logs="CRITICAL")
 
@@ -345,6 +345,31 @@ def test_a_run_waits_for_a_worker_that_offers_what_a_stage_needs(
     assert [record.getMessage() for record in caplog.records if record.name == "benchwright"] == [
         f"{told}{cluster.scheduler_address} --resources GPU=1`"
     ]
+
+
+def test_a_run_waits_for_a_worker_that_offers_enough(
+    on_warning: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "numbers.txt").write_text("1\n2\n")
+    flow = source("listed", step(steps.read_numbers, path=where(tmp_path / "numbers.txt")))
+    flow = flow.each("met", step(steps.name_worker), needs="GPU=2, LARGE", rows_per_part=1)
+    with in_this_process(offered={"GPU": 2, "LARGE": 1}, resources={"GPU": 1, "LARGE": 1}) as cluster:
+        on_warning(lambda: cluster.scale(2))
+        done = run(flow, str(tmp_path / "out"), scheduler=cluster.scheduler_address)
+    assert "first" not in done.rows().table(["worker"])["worker"].to_pylist()
+    place = cluster.scheduler_address
+    assert [record.getMessage() for record in caplog.records if record.name == "benchwright"] == [
+        f"stage 'met' waits for a worker of {place} that offers 'GPU=2,LARGE': start one with `dask worker {place} "
+        "--resources GPU=2,LARGE=1`"
+    ]
+
+
+@pytest.mark.parametrize("needs", ["GPU=two", "GPU=0", "=2", "GPU=nan"])
+def test_needs_that_are_no_resource(tmp_path: Path, needs: str) -> None:
+    (tmp_path / "numbers.txt").write_text("1\n")
+    flow = source("listed", step(steps.read_numbers, path=where(tmp_path / "numbers.txt")), needs=needs)
+    with pytest.raises(PlanError, match=f"^stage 'listed' needs '{needs}': RESOURCE, or RESOURCE=AMOUNT such as GPU=2"):
+        run(flow, str(tmp_path / "out"), scheduler="sync")
 
 
 def test_what_says_cuda_runs_without_a_gpu_where_the_run_says_so(tmp_path: Path) -> None:
