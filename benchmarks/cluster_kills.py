@@ -3,11 +3,12 @@
 Worker processes of dask.distributed share moto's S3 and nothing else. Every few seconds one that is at a part is killed
 (``kill -9``) and another begun in its place, unless it is the only one; now and then the scheduler is killed, and one begun at
 the same address. Each benchmark has its share of the kills, half of it while it is trained.
-``benchwright run`` and ``train`` are repeated where they end for want of a scheduler. What they made is compared, digest by
-digest, with what one process makes in a folder.
+``benchwright run`` and ``train`` are repeated where they end for want of a scheduler; with ``--wait`` they wait for one. What
+they made is compared, digest by digest, with what one process makes in a folder.
 
     python benchmarks/cluster_kills.py                               # six benchmarks, 100 workers and 3 schedulers killed
     python benchmarks/cluster_kills.py --quick                       # one of them, 6 workers and 1 scheduler
+    python benchmarks/cluster_kills.py --quick --wait 60             # the same, never repeated
     python benchmarks/cluster_kills.py --only vclimb kowl --kills 20
 
 Prints a line a benchmark, and exits with 1 where a digest differs. Where the benchmarks end before so many were killed, they
@@ -237,6 +238,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=100, help="workers to kill")
     parser.add_argument("--schedulers", type=int, default=3, help="schedulers to kill")
     parser.add_argument("--every", type=float, default=3.0, metavar="SECONDS", help="between two kills")
+    parser.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="--wait-for-scheduler of the commands")
     parser.add_argument("--seed", type=int, default=0, help="of which worker is killed")
     parser.add_argument("--quick", action="store_true", help="two_camera, 6 workers and 1 scheduler")
     parser.add_argument("--folder", help="for what one process makes; a temporary one by default")
@@ -261,15 +263,16 @@ def measure(names: list[str], here: Path, room: Path, given: argparse.Namespace)
     killed = {"every_s": given.every, "kills": given.kills, "schedulers": given.schedulers, "seed": given.seed}
     FORKS.set_forkserver_preload(["distributed", "torch", "s3fs", "polars", "benchwright.curation.parts"])
     with object_store(room / "moto.log"), Cluster(room, **killed) as cluster:
+        how = ["--scheduler", cluster.address, "--wait-for-scheduler", str(given.wait), "--quiet"]
         while number < len(names) or not cluster.enough:
             name, out = names[number % len(names)], f"s3://kills/{number}-{names[number % len(names)]}"
             number += 1
             began, before = time.perf_counter(), (cluster.workers_killed, cluster.schedulers_killed)
             with cluster.killing((number - 0.5) / len(names)):
-                lost = command("run", name, "--config", "tiny", "--out", out, "--scheduler", cluster.address, "--quiet")
+                lost = command("run", name, "--config", "tiny", "--out", out, *how)
             before_training = cluster.workers_killed
             with cluster.killing(number / len(names)):
-                lost += command("train", out, "--scheduler", cluster.address, "--quiet")
+                lost += command("train", out, *how)
             in_training = cluster.workers_killed - before_training
             found = digests(out)
             differ = sorted(key for key in {*found, *expected[name]} if found.get(key) != expected[name].get(key))

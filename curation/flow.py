@@ -261,8 +261,9 @@ class Flow:
       expected reasons and the setting that decides. 0 by default. Not part of the key.
     * ``rows_per_part``: rows per task. Affects neither rows nor digests.
     * ``needs``: a resource that cluster workers offer (``"GPU"``, by ``dask worker --resources GPU=1``): parts run only on
-      workers that offer it, and each part takes one unit. "": any worker. None: ``"GPU"`` for a stage whose setting ``device``
-      is a GPU, any worker for all others. Not part of the key, and without effect when there is no cluster.
+      workers that offer it, and each part takes one unit; ``"GPU=2,BIG_MEMORY"``: two units, and one of another resource. "":
+      any worker. None: ``"GPU"`` for a stage whose setting ``device`` is a GPU, any worker for all others. Not part of the
+      key, and without effect when there is no cluster.
     * ``gives``: row dataclass of the columns that a ``table`` or ``whole`` step adds or changes, or their schema if it depends
       on settings; None if the columns do not change. For ``each`` and ``each_batch``: the row dataclass if it depends on
       settings; None to use the function's return annotation.

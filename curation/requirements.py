@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -60,9 +61,23 @@ def needs_gpu(stage: Stage) -> bool:
     return _device(stage).startswith("cuda")
 
 
-def resource_of(stage: Stage) -> str:
-    """The resource that a cluster worker must offer for the stage, as in ``dask worker --resources GPU=1``; "" for none."""
-    return stage.needs if stage.needs is not None else "GPU" if needs_gpu(stage) else ""
+def resources_of(stage: Stage) -> dict[str, float]:
+    """What a cluster worker must offer for a part of the stage, and how much of it, as in ``dask worker --resources GPU=1``.
+
+    Raises ``PlanError`` if the stage's ``needs`` does not say so.
+    """
+    needs = stage.needs if stage.needs is not None else "GPU" if needs_gpu(stage) else ""
+    found: dict[str, float] = {}
+    for each in needs.replace(",", " ").split():
+        name, equals, amount = each.partition("=")
+        try:
+            found[name] = float(amount) if equals else 1.0
+        except ValueError:
+            found[name] = math.nan
+        if not (name and 0 < found[name] < math.inf):
+            rule = "RESOURCE, or RESOURCE=AMOUNT such as GPU=2; several are joined by commas"
+            raise PlanError(f"stage {stage.name!r} needs {each!r}: {rule}")
+    return found
 
 
 def _device(stage: Stage) -> str:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from .artifact import Artifact, RunRecord, artifact_file, load_artifact, load_run, read_sealed
 from .budget import TooManyRejects
+from .cluster_workers import ClusterWorkers
 from .digest import KeySum
 from .flow import Flow, PlanError, Stage
 from .keys import MissingSource
@@ -19,7 +20,7 @@ from .lock import LOCK, Busy, locked, locked_bucket
 from .part_writer import folder, part_name
 from .recipe import missing_source
 from .records import PUBLISHED, check_tree
-from .requirements import check_devices, check_packages
+from .requirements import check_devices, check_packages, resources_of
 from .stage_maker import FINGERPRINTS, Progress, Reporter, StageJob, StageMaker
 from .stage_rows import Rows
 from .store import Store, StoreError
@@ -70,6 +71,7 @@ def run(
     retry: Sequence[str] = (),
     keep_stale: Sequence[str] = (),
     needs: Mapping[str, str] | None = None,
+    wait_for_scheduler_s: float = 0.0,
     add: bool = False,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Run:
@@ -87,7 +89,9 @@ def run(
         code: names of the code that the run uses and that is not built in, for the record.
         retry: reject reasons: parts that contain rejects for one of them are recomputed.
         keep_stale: stages to use as they are although their code has changed; their artifacts record this.
-        needs: stage -> resource that cluster workers must offer for it, instead of what the plan says; see ``Flow``.
+        needs: stage -> resources that cluster workers must offer for it, instead of what the plan says; see ``Flow``.
+        wait_for_scheduler_s: how long to wait for the scheduler of a cluster if it does not answer, at first or after it was
+            lost; the run then goes on with the unfinished parts.
         add: keep the stages of earlier plans in the record, before those of this plan: several plans then share a folder.
         on_progress: called in this thread.
 
@@ -102,7 +106,7 @@ def run(
         NeedsPackage: a stage imports a package that is not installed; raised before anything is made if the stage's code shows
             the import.
         FileNotFoundError: a source does not exist; raised before anything is made.
-        ConnectionError: a ``dask.distributed`` scheduler does not answer, or the connection to it was lost.
+        ConnectionError: a ``dask.distributed`` scheduler does not answer, or was lost, also after waiting for it.
 
     >>> from words import count_words, read_texts
     >>> from benchwright import source, step, where
@@ -117,13 +121,15 @@ def run(
     for named, purpose in ((keep_stale, "to keep"), (needs, "that could need a resource")):
         if unknown := [name for name in named if name not in names]:
             raise PlanError(f"no stage {unknown[0]!r} {purpose}: there are {', '.join(names)}")
+    for stage in stages:
+        resources_of(stage)
     store = Store(out)
     if not store.shared and scheduler not in IN_PROCESS:
         raise PlanError(f"{out} is in the memory of this process, where workers of {scheduler!r} cannot write")
     if scheduler in IN_PROCESS:
         check_devices(stage for stage in stages if not store.exists(artifact_file(stage.name)))
     made: dict[str, Artifact] = {}
-    with lock(store), Workers(scheduler, workers) as pool:
+    with lock(store), _workers(scheduler, workers, wait_for_scheduler_s) as pool:
         _check_no_links(store)
         earlier = check_folder(store, pipeline)
         _check_sources(stages)
@@ -138,6 +144,12 @@ def run(
     return Run(store, tuple(made.values()), waits)
 
 
+def _workers(scheduler: str, count: int | None, wait_s: float) -> Workers | ClusterWorkers:
+    if count is not None and count < 1:
+        raise ValueError(f"workers {count}: at least 1")
+    return ClusterWorkers(scheduler, wait_s) if "://" in scheduler else Workers(scheduler, count)
+
+
 def _check_sources(stages: Sequence[Stage]) -> None:
     """Raise ``FileNotFoundError`` if a source does not exist, such as the weights of a late stage, before hours of work."""
     for stage in stages:
@@ -149,7 +161,7 @@ def _make(
     stages: Sequence[Stage],
     schemas: Mapping[str, pa.Schema],
     store: Store,
-    pool: Workers,
+    pool: Workers | ClusterWorkers,
     keep_stale: Sequence[str],
     on_progress: Callable[[Progress], None],
     made: dict[str, Artifact],

@@ -1,37 +1,25 @@
-"""Workers that make the parts of stages: threads, processes, or a dask.distributed cluster.
+"""Workers on this machine that make the parts of stages: threads or processes; and what ``cluster_workers`` does like them.
 
 Workers in other processes return small records, never rows.
 """
 
 from __future__ import annotations
 
-import asyncio
-import bisect
 import collections
-import contextlib
-import dataclasses
 import functools
 import logging
-import math
 import os
 import pickle
 import queue
 import signal
 import threading
-import time
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from typing import Any, cast
 
-from .code_changes import differs, to_check
-from .flow import Stage
 from .local_files import place_files
-from .part_writer import PartRecord, StepFailed, of_machine
+from .part_writer import PartRecord, StepFailed
 from .parts import Gate, Made, make_parts, make_parts_apart
-from .reachable_code import Definitions
-from .requirements import resource_of
-from .rows import one_line
 from .stage_maker import StageJob
 from .tasks import PartTask
 from .worker_processes import WorkerProcesses, prepare_process
@@ -44,52 +32,24 @@ IN_PROCESS = ("sync", "threads")
 
 _LOGGER = logging.getLogger("benchwright")
 
-_SILENCE = 2.0
-"""Seconds without a finished part after which to check whether any worker is available."""
-
-_NO_WORKER = 10.0
-"""Seconds without a finished part until no worker being connected is told: an adaptive cluster takes some to start one."""
-
-_TELL_AT = (1, 3, 10, 30, 100, 300, 1000)
-"""Numbers of workers lost at one part at which to warn."""
-
-_ANSWER = 5.0
-"""Timeout in seconds for an answer of the scheduler of a cluster."""
-
-_TRIES = 3
-"""Maximum number of tries of a part that fails because of the machine of a cluster worker; each on another one if possible."""
-
-_WINDOW = 256
-"""Number of parts that are at the scheduler of a cluster at a time: each costs it memory, and time whenever it is looked at."""
-
-_PER_THREAD = 4
-"""The same per thread of the cluster, if that is more."""
-
-
-class SchedulerGone(ConnectionError):
-    """The scheduler of a cluster was lost, or does not answer: the same command may succeed later."""
-
 
 class Workers:
-    """Runs tasks on workers. The pool is kept for all stages, so that a worker loads a model only once."""
+    """Runs tasks in this process, or on a pool that is kept for all stages, so that a worker loads a model only once."""
+
+    may_outlive = False
+    """Whether workers may continue after the run has ended."""
 
     def __init__(self, scheduler: str, workers: int | None) -> None:
-        if scheduler not in ("sync", "threads", "processes") and "://" not in scheduler:
+        if scheduler not in ("sync", "threads", "processes"):
             raise ValueError(f"scheduler {scheduler!r}: one of sync, threads, processes, or tcp://HOST:PORT")
-        if workers is not None and workers < 1:
-            raise ValueError(f"workers {workers}: at least 1")
         self._scheduler = scheduler
         self._count = workers or os.cpu_count() or 1
         self._pool: ThreadPoolExecutor | WorkerProcesses | None = None
         self._gate = Gate()
         self._disk = ThreadPoolExecutor(1 + _BEHIND * self._count)
-        self._client: Any = None
 
     def __enter__(self) -> Workers:
-        prepare_process()
-        if threading.current_thread() is threading.main_thread():
-            # polars makes interrupted system calls restart, so that waiting for a worker would not notice Ctrl-C.
-            signal.siginterrupt(signal.SIGINT, True)
+        begin_run()
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
@@ -100,23 +60,11 @@ class Workers:
         elif self._pool is not None:  # a thread cannot be ended: what it still makes is discarded
             self._pool.shutdown(wait=kind is None, cancel_futures=True)
         self._disk.shutdown()
-        if self._client is not None:
-            log = logging.getLogger("distributed.client")
-            log.disabled = self._client.status != "running"  # a lost scheduler is reported in one line instead of forty
-            self._client.close()
-            log.disabled = False
-
-    @property
-    def may_outlive(self) -> bool:
-        """Whether workers may continue after the run has ended: cluster workers are not its child processes."""
-        return "://" in self._scheduler
 
     def run(self, jobs: Sequence[StageJob]) -> None:
         """Run the jobs and call ``done`` of each when it ends. If several fail, the error of the first in order is raised."""
         if self._scheduler == "sync":
             self._run_in_turn(jobs)
-        elif jobs and self.may_outlive:
-            self._run_distributed(jobs)
         elif jobs:
             self._run_here(jobs)
 
@@ -194,320 +142,26 @@ class Workers:
                     futures[number] = pool.submit(make_parts_apart, cast(PartTask, _ByCloudpickle(job.task)))
             for number, future in futures.items():
                 future.add_done_callback(functools.partial(written, number))
-            _finish(jobs, as_they_end(), cancel_after)
+            finish(jobs, as_they_end(), cancel_after)
         except BrokenExecutor as error:
             raise StepFailed(
-                f"{_stages_of(jobs)}: a worker process was killed, probably because the system ran out of "
+                f"{stages_of(jobs)}: a worker process was killed, probably because the system ran out of "
                 "memory; finished parts are kept: run again, with fewer workers"
             ) from error
 
     def _new_pool(self) -> ThreadPoolExecutor | WorkerProcesses:
         return ThreadPoolExecutor(self._count) if self._scheduler == "threads" else WorkerProcesses(self._count)
 
-    def _run_distributed(self, jobs: Sequence[StageJob]) -> None:
-        from distributed import CancelledError, KilledWorker
-        from distributed.client import ClosedClientError
-        from distributed.comm import CommClosedError
 
-        if self._client is None:
-            self._client = _connected(self._scheduler)
-        parts = _PartsAtScheduler(self._client, jobs)
-        try:
-            _finish(jobs, self._as_they_end(jobs, parts), parts.cancel_after)
-        except KilledWorker as error:
-            why = "workers died while computing its parts, perhaps because they ran out of memory"
-            raise StepFailed(f"{_stages_of(jobs)}: {why}: {error}") from error
-        except (
-            CancelledError,
-            CommClosedError,
-            ClosedClientError,
-        ):  # a client that loses its connection cancels its futures
-            raise SchedulerGone(
-                f"the scheduler at {self._scheduler} is gone; finished parts are kept: run again when it is back"
-            ) from None
-        finally:
-            if self._client.status == "running":
-                parts.cancel_after(-1)
-
-    def _workers(self) -> dict[str, dict[str, Any]]:
-        """The scheduler's information on each worker, by address."""
-        return self._client.scheduler_info(n_workers=-1)["workers"]
-
-    def _idle(self, stages: Iterable[Stage], waited: float) -> str:
-        """Why no worker can make parts of these stages; "" if one may be doing so, or may be starting."""
-        workers = self._workers().values()
-        if not workers:
-            return "" if waited < _NO_WORKER else f"no worker is connected to {self._scheduler}: the run waits until one is"
-        if all(worker["status"] == "paused" for worker in workers):
-            text = "each is close to its memory limit, and starts no new part until memory is freed"
-            return f"every worker of {self._scheduler} is paused: {text}: give the workers more memory, or fewer threads"
-        for stage in stages:
-            if (resource := resource_of(stage)) and not any(resource in worker["resources"] for worker in workers):
-                begin = f"start one with `dask worker {self._scheduler} --resources {resource}=1`"
-                return f"stage {stage.name!r} waits for a worker of {self._scheduler} that offers {resource!r}: {begin}"
-        return ""
-
-    def _window(self) -> int:
-        """Number of parts that may be at the scheduler."""
-        return max(_WINDOW, _PER_THREAD * sum(worker["nthreads"] for worker in self._workers().values()))
-
-    def _as_they_end(self, jobs: Sequence[StageJob], parts: _PartsAtScheduler) -> Iterator[tuple[int, Any]]:
-        """Submit the jobs, and yield their numbers and futures as they end; warn once if nothing ends for want of a worker.
-
-        A part that failed because of a machine is submitted again. Futures are released once they are yielded: otherwise the
-        scheduler would recompute a part if the worker that made it is lost.
-        """
-        from distributed import as_completed
-        from distributed.comm import CommClosedError
-
-        ending = as_completed(loop=self._client.loop)
-        failed: dict[int, list[str]] = {}
-        lost: dict[int, int] = {}
-        heard = looked = time.monotonic()
-        warned, window, counted = False, _WINDOW, -math.inf
-        while True:
-            if (now := time.monotonic()) - counted > _SILENCE:
-                counted = now
-                with contextlib.suppress(OSError):
-                    window = self._window()
-            ending.update(parts.fill(window))
-            if ending.is_empty():
-                return
-            if batch := ending.next_batch(block=False):
-                ended: list[tuple[int, Any]] = []
-                for future in batch:
-                    if (again := self._tried_again(parts, future, failed)) is None:
-                        ended.append((parts.numbers[future], future))
-                    else:
-                        ending.add(again)
-                self._count_retries(jobs, ended, lost)
-                gathered = self._gathered([future for _, future in ended if future.status == "finished"])
-                for number, future in ended:
-                    if future.cancelled() and number <= parts.last:  # not by this run
-                        raise CommClosedError
-                    yield number, future if future.cancelled() else gathered.get(future, future)
-                    parts.release(future)
-                heard, warned = time.monotonic(), False
-                continue
-            with ending.thread_condition:
-                ending.thread_condition.wait(0.1)
-            if self._client.status != "running":
-                raise CommClosedError
-            if (now := time.monotonic()) - looked > _SILENCE:
-                looked = now
-                with contextlib.suppress(OSError):  # if the scheduler is lost, the futures end anyway
-                    self._look_for_losses(jobs, parts.numbers, lost)
-                    if now - heard > _SILENCE:
-                        self._let_anywhere([future.key for future, number in parts.numbers.items() if number in failed])
-                        left = (jobs[n].task.stage for future, n in parts.numbers.items() if future.status == "pending")
-                        if not warned and (message := self._idle(left, now - heard)):
-                            _LOGGER.warning("%s", message)
-                            warned = True
-
-    def _gathered(self, futures: list[Any]) -> dict[Any, Future[Made | str]]:
-        """The results of futures that have ended, by one request instead of one each; none if that fails."""
-        found: dict[Any, Future[Made | str]] = {}
-        with contextlib.suppress(Exception):  # whatever it is, the future itself raises it
-            for future, made in zip(futures, self._client.gather(futures), strict=True):
-                found[future] = Future()
-                found[future].set_result(made)
-        return found
-
-    def _tried_again(self, parts: _PartsAtScheduler, future: Any, failed: dict[int, list[str]]) -> Any:
-        """The future of a retry if the part failed because of a machine, on another worker if possible; otherwise None.
-
-        ``failed`` are the addresses of the workers that have failed at each part so far; the current worker is added.
-        """
-        error = future.exception() if future.status == "error" else None
-        if not isinstance(error, _AtWorker) or len(failed.get(number := parts.numbers[future], ())) + 1 == _TRIES:
-            return None
-        failed.setdefault(number, []).append(error.worker)
-        _LOGGER.warning("%s: retrying the part (retry %d of %d)", error.cause, len(failed[number]), _TRIES - 1)
-        job = parts.jobs[number]
-        job.meter.retries += 1
-        parts.release(future)
-        others: list[str] = []
-        with contextlib.suppress(OSError):  # a lost scheduler ends the futures
-            resource = resource_of(job.task.stage)
-            able = [at for at, worker in self._workers().items() if not resource or resource in worker["resources"]]
-            others = [address for address in able if address not in failed[number]]
-        # Not with allow_other_workers: if these workers are gone, the scheduler would ignore the required resource.
-        return parts.submit([number], others or None)[0]
-
-    def _let_anywhere(self, keys: Sequence[str]) -> None:
-        """Allow parts to be retried on any worker if the workers that were chosen for them are gone or paused."""
-
-        def lift(dask_scheduler: Any) -> None:
-            stuck = {task.key: None for task in dask_scheduler.unrunnable if task.key in keys}
-            dask_scheduler.set_restrictions(stuck)
-            dask_scheduler.transitions(dict.fromkeys(stuck, "processing"), "tried-anywhere")
-
-        if keys:
-            self._client.run_on_scheduler(lift)
-
-    def _look_for_losses(self, jobs: Sequence[StageJob], numbers: Mapping[Any, int], told: dict[int, int]) -> None:
-        """Warn if workers are lost again and again at a part, of which the run would hear only when the scheduler gives up."""
-
-        def lost(dask_scheduler: Any) -> dict[str, int]:
-            return {task.key: task.suspicious for task in dask_scheduler.tasks.values() if task.suspicious}
-
-        if times := self._client.run_on_scheduler(lost):
-            _tell_losses(jobs, {n: times[future.key] for future, n in numbers.items() if future.key in times}, told)
-
-    def _count_retries(self, jobs: Sequence[StageJob], ended: Sequence[tuple[int, Any]], told: dict[int, int]) -> None:
-        """Count how often a worker was lost while it made a part, which the scheduler knows until the future is released."""
-        keys = [future.key for _, future in ended]
-
-        def lost(dask_scheduler: Any) -> list[int]:
-            return [dask_scheduler.tasks[key].suspicious if key in dask_scheduler.tasks else 0 for key in keys]
-
-        with contextlib.suppress(OSError):  # a lost scheduler ends the futures
-            times = dict(zip((number for number, _ in ended), self._client.run_on_scheduler(lost), strict=True))
-            for number, losses in times.items():
-                jobs[number].meter.retries += losses
-            _tell_losses(jobs, times, told)
+def begin_run() -> None:
+    """Prepare this process, whichever workers the run has."""
+    prepare_process()
+    if threading.current_thread() is threading.main_thread():
+        # polars makes interrupted system calls restart, so that waiting for a worker would not notice Ctrl-C.
+        signal.siginterrupt(signal.SIGINT, True)
 
 
-class _PartsAtScheduler:
-    """The parts of jobs that are at a scheduler: only so many at a time, in order.
-
-    Attributes:
-        jobs: all jobs.
-        numbers: futures of the parts at the scheduler -> numbers of their jobs.
-        last: number of the last job that is not cancelled.
-    """
-
-    def __init__(self, client: Any, jobs: Sequence[StageJob]) -> None:
-        self.jobs, self.last = jobs, len(jobs) - 1
-        self.numbers: dict[Any, int] = {}
-        self._client, self._call = client, _opener()
-        self._first = {job.task.stage.name: job.task for job in reversed(jobs)}
-        self._shared = {name: _packed((_make_at_worker, task, *to_check(task.stage))) for name, task in self._first.items()}
-        self._resources = {name: resource_of(task.stage) for name, task in self._first.items()}
-        self._there = collections.Counter[str | None]()
-        self._ahead = collections.defaultdict[str | None, collections.deque[int]](collections.deque)
-        for number in range(len(jobs)):
-            self._ahead[self._resource(number)].append(number)
-
-    def _resource(self, number: int) -> str | None:
-        return self._resources[self.jobs[number].task.stage.name]
-
-    def fill(self, window: int) -> list[Any]:
-        """Submit the next jobs until ``window`` of each resource are at the scheduler; returns their futures.
-
-        Of each resource, since jobs that wait for a worker with theirs must not delay the others.
-        """
-        futures: list[Any] = []
-        for resource, ahead in self._ahead.items():
-            if (room := min(window - self._there[resource], len(ahead))) > 0:
-                self._client.sync(asyncio.sleep, 0)  # sends what was released before, so that it does not count as well
-                futures += self.submit([ahead.popleft() for _ in range(room)])
-        return futures
-
-    def submit(self, numbers: Sequence[int], workers: Sequence[str] | None = None) -> list[Any]:
-        """Submit jobs that need the same resource, to these workers only unless None; returns their futures."""
-        resource = self._resource(numbers[0])
-        tasks = [self.jobs[number].task for number in numbers]
-        futures = self._client.map(
-            self._call,
-            [pickle.loads] * len(tasks),
-            [self._shared[task.stage.name] for task in tasks],  # which is sent to the scheduler once
-            [self._own(task) for task in tasks],
-            # A large group of keys would wait at the scheduler, while workers get those that are submitted later, one by one.
-            key=[f"part-{uuid.uuid4().hex}" for _ in numbers],
-            workers=workers,
-            resources={resource: 1} if resource else None,
-            pure=False,
-        )
-        self.numbers.update(zip(futures, numbers, strict=True))
-        self._there[resource] += len(numbers)
-        return futures
-
-    def _own(self, task: PartTask) -> bytes:
-        """What distinguishes a task from the first one of its stage; to pickle all of it takes several times as long."""
-        first = vars(self._first[task.stage.name])
-        return pickle.dumps({name: value for name, value in vars(task).items() if value is not first[name]})
-
-    def release(self, future: Any) -> None:
-        self._there[self._resource(self.numbers.pop(future))] -= 1
-        future.release()
-
-    def cancel_after(self, number: int) -> None:
-        """Cancel the parts after a job, and submit none of them any more."""
-        self.last = min(self.last, number)
-        for ahead in self._ahead.values():
-            while ahead and ahead[-1] > number:
-                ahead.pop()
-        self._client.cancel([future for future, at in self.numbers.items() if at > number and not future.cancelled()])
-
-
-def _tell_losses(jobs: Sequence[StageJob], times: Mapping[int, int], told: dict[int, int]) -> None:
-    """Warn of the job at which most workers were lost, if any was lost as often as ``_TELL_AT`` says since it was ``told``.
-
-    One warning at a time, since all that waits at a lost worker counts as lost with it.
-    """
-    fresh = {n: lost for n, lost in times.items() if bisect.bisect(_TELL_AT, lost) > bisect.bisect(_TELL_AT, told.get(n, 0))}
-    told.update(fresh)
-    if fresh:
-        number = max(fresh, key=lambda n: (fresh[n], -n))
-        place = f"stage {jobs[number].task.stage.name!r}, part {jobs[number].task.number}"
-        remedy = "give each worker more (--memory-limit of dask worker, memory_gib of benchwright cluster), or fewer threads"
-        why = f"workers lost that had this part: {fresh[number]}, probably for lack of memory"
-        _LOGGER.warning("%s: %s: %s", place, why, remedy)
-
-
-def _connected(address: str) -> Any:
-    """A client of the scheduler. Raises ``SchedulerGone`` if none answers, and ``ValueError`` for an invalid address."""
-    from distributed import Client
-    from distributed.core import connect
-    from distributed.security import Security
-    from distributed.utils import LoopRunner, sync
-
-    secured: dict[str, Any] = Security().get_connection_args("client")
-
-    async def greet() -> None:
-        await (await connect(address, timeout=_ANSWER, **secured)).close()
-
-    runner = LoopRunner()
-    runner.start()
-    try:
-        # A client would wait forever for the greeting of a server of another kind.
-        sync(cast(Any, runner.loop), greet, callback_timeout=2 * _ANSWER)
-        return Client(address, timeout=_ANSWER, set_as_default=False)
-    except (OSError, TypeError, ValueError) as error:  # also for an invalid address, and tls:// without certificates
-        kind = SchedulerGone if isinstance(error, OSError) else ValueError
-        raise kind(f"scheduler {address!r} does not answer: {one_line(error, None)}") from error
-    finally:
-        runner.stop()
-
-
-class _AtWorker(Exception):
-    """A part failed because of the machine of ``worker``."""
-
-    def __init__(self, worker: str, cause: Exception) -> None:
-        super().__init__(worker, cause)
-        self.worker, self.cause = worker, cause
-
-
-def _make_at_worker(
-    worker: str, own: Mapping[str, Any], task: PartTask, code: Definitions, files: Mapping[str, str]
-) -> Made | str:
-    """``make_parts_apart`` on a cluster worker, of a task with its ``own`` attributes.
-
-    Returns a message if the worker's code differs: see ``code_changes.to_check``.
-    """
-    if message := differs(code, files):
-        return f"worker {worker}: {message}: update it there, and restart the worker"
-    try:
-        return make_parts_apart(dataclasses.replace(task, **own), elsewhere=True)
-    except Exception as error:  # any exception, since this is the boundary between processes
-        if not of_machine(error):
-            raise
-        failed = error
-    raise _AtWorker(worker, failed)  # outside the handler, so that it has no context, which would be pickled too
-
-
-def _finish(jobs: Sequence[StageJob], ended: Iterable[tuple[int, Any]], cancel_after: Callable[[int], object]) -> None:
+def finish(jobs: Sequence[StageJob], ended: Iterable[tuple[int, Future[Made]]], cancel_after: Callable[[int], object]) -> None:
     """Call ``done`` of each job when its future ends; ``ended`` yields the futures with their numbers.
 
     If several jobs fail, the error must not depend on which failed first in time: jobs before the first failed one in order are
@@ -521,16 +175,14 @@ def _finish(jobs: Sequence[StageJob], ended: Iterable[tuple[int, Any]], cancel_a
             try:
                 jobs[number].done(_records_of(future.result(), jobs[number]))
             except Exception as error:
-                failed[number] = error.cause if isinstance(error, _AtWorker) else error
+                failed[number] = error
                 cancel_after(number)
         if failed and not any(each < min(failed) for each in waiting):
             raise failed[min(failed)]
 
 
-def _records_of(made: Made | str, job: StageJob) -> list[PartRecord]:
-    """The records of a job, after passing on its cost and warnings. Raises ``StepFailed`` if the result is a message."""
-    if isinstance(made, str):
-        raise StepFailed(f"stage {job.task.stage.name!r}: {made}")
+def _records_of(made: Made, job: StageJob) -> list[PartRecord]:
+    """The records of a job, after passing on its cost and warnings."""
     if made.use is not None:
         job.meter.add(made.use)
     for level, text in made.warnings:
@@ -545,39 +197,15 @@ class _ByCloudpickle:
         self._task = task
 
     def __reduce__(self) -> Any:
-        return pickle.loads, (_packed(self._task),)
+        return pickle.loads, (packed(self._task),)
 
 
-def _packed(value: Any) -> bytes:
+def packed(value: Any) -> bytes:
     """Pickle a value with the code of a user's file, which workers cannot import."""
     import cloudpickle
 
     return cloudpickle.dumps(value)
 
 
-def _opener() -> Callable[[Callable[[bytes], Any], bytes, bytes], Any]:
-    """Function that unpacks and runs a task of ``_packed`` on a cluster worker; it returns a message if unpacking fails.
-
-    The run would wait forever for a task that a worker cannot unpickle, so this function can be unpickled without importing
-    benchwright.
-    """
-
-    def make(read: Callable[[bytes], Any], packed: bytes, own: bytes) -> Any:
-        from distributed import get_worker
-
-        worker: str = get_worker().address
-        try:
-            (call, *arguments), attributes = read(packed), read(own)
-        except ModuleNotFoundError as error:
-            return f"worker {worker} has no module {error.name!r}: install there what is installed here"
-        except Exception as error:
-            text = " ".join(str(error).split())
-            why = f"{type(error).__name__}: {text}"
-            return f"worker {worker} cannot unpickle its task: {why}: install there what is installed here"
-        return call(worker, attributes, *arguments)
-
-    return make
-
-
-def _stages_of(jobs: Sequence[StageJob]) -> str:
+def stages_of(jobs: Sequence[StageJob]) -> str:
     return "stage " + ", ".join(dict.fromkeys(repr(job.task.stage.name) for job in jobs))

@@ -201,6 +201,7 @@ def run(
     retry: Sequence[str] = (),
     keep_stale: Sequence[str] = (),
     needs: Mapping[str, str] | None = None,
+    wait_for_scheduler_s: float = 0.0,
     on_progress: Callable[[engine.Progress], None] = lambda _: None,
 ) -> engine.Run:
     """Run the stages that are not up to date, simulate annotators if the settings say so, and publish the dataset.
@@ -208,7 +209,7 @@ def run(
     Args:
         todo: the benchmark and its settings.
         out: folder or URL of the run.
-        scheduler: see ``curation.run.run``, also for ``workers`` and ``on_progress``.
+        scheduler: see ``curation.run.run``, also for ``workers``, ``wait_for_scheduler_s`` and ``on_progress``.
         retry: reject reasons whose rows are retried, such as ``timed_out``.
         keep_stale: stages to reuse although their code changed; ``show`` and ``verify`` say so.
         needs: stage -> resource that workers of a cluster must offer for it, such as ``GPU``; "": none. Does not affect
@@ -249,6 +250,7 @@ def run(
                 retry=retry,
                 keep_stale=keep_stale,
                 needs=needs,
+                wait_for_scheduler_s=wait_for_scheduler_s,
                 on_progress=progress,
             )
         retry = ()

@@ -207,6 +207,7 @@ def run_trainings(
     retry: Sequence[str] = (),
     keep_stale: bool = False,
     needs: str | None = None,
+    wait_for_scheduler_s: float = 0.0,
     track: Track | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> None:
@@ -215,7 +216,7 @@ def run_trainings(
     Args:
         trainings: the trainings.
         out: the run.
-        scheduler, workers, retry: see ``curation.run.run``.
+        scheduler, workers, retry, wait_for_scheduler_s: see ``curation.run.run``.
         keep_stale: reuse finished trainings although their code has changed since; their metrics are computed by the present
             code.
         needs: resource that workers of a cluster must offer for a training, "" for none; by default ``GPU`` by the device.
@@ -250,6 +251,7 @@ def run_trainings(
             retry=retry,
             keep_stale=_finished_of(flow, out) if keep_stale else (),
             needs={} if needs is None else {each.name: needs for each in flow.stages if each.name.startswith(LEARNED)},
+            wait_for_scheduler_s=wait_for_scheduler_s,
             add=True,
             on_progress=_teller(flow, progress, made),
         )

@@ -37,6 +37,7 @@ def train(
     retry: Sequence[str] = (),
     keep_stale: bool = False,
     needs: str | None = None,
+    wait_for_scheduler_s: float = 0.0,
     track: str | None = None,
     pipeline: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
@@ -51,7 +52,7 @@ def train(
         methods: names of baselines or of groups of them; default: those in the settings.
         protocols: names of protocols; default: those in the settings.
         overrides: ``a.b=value`` each, only for these trainings; must not change the dataset.
-        scheduler, workers: run trainings in parallel, see ``curation.run.run``.
+        scheduler, workers, wait_for_scheduler_s: run trainings in parallel, see ``curation.run.run``.
         retry: reject reasons whose trainings are retried: ``diverged``.
         keep_stale: use finished trainings although their code has changed since; ``kept``, ``show``, ``verify`` and the
             report name them. Their metrics are computed by the present code.
@@ -87,7 +88,7 @@ def train(
     if overrides:
         todo.tell_kept()
     how: dict[str, Any] = {"scheduler": scheduler, "workers": workers, "retry": retry, "progress": progress}
-    how |= {"keep_stale": keep_stale, "needs": needs, "track": tracked}
+    how |= {"keep_stale": keep_stale, "needs": needs, "wait_for_scheduler_s": wait_for_scheduler_s, "track": tracked}
     if "WORLD_SIZE" in os.environ:  # torchrun's
         from ..training.core.ranks import count
         from .stream_trainings import learn_stream, learner_of

@@ -96,7 +96,8 @@ def command_line_page() -> str:
         "",
         "What `--help` prints. Exit codes: 0 done, or waiting for votes; 1 failed, too many rejects, files that "
         "do not match their records (`verify`) or runs that differ (`compare`); 2 wrong use; 75 the "
-        "scheduler of a cluster was lost or does not answer: repeat the command; 130 interrupted by Ctrl-C.",
+        "scheduler of a cluster was lost or does not answer: repeat the command, or use `--wait-for-scheduler`; 130 "
+        "interrupted by Ctrl-C.",
         "",
         "Most commands are functions of the same names in [`benchwright.pipelines.api`](api/commands.md). `list` is "
         "`list_benchmarks` and `list_names`, `eval` is `scores`, `qa export` is `qa_export`, and so on. "

@@ -30,6 +30,7 @@ from .options import (
     Pipeline,
     Quiet,
     Scheduler,
+    SchedulerWait,
     TrustCode,
     WorkerCount,
     local_folder,
@@ -48,7 +49,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Exit codes: 0 done; 1 failed; 2 wrong use; 75 the scheduler of a cluster was lost or does not answer: repeat the "
-    "command; 130 interrupted.\n\nShell completion: benchwright --install-completion",
+    "command, or use --wait-for-scheduler; 130 interrupted.\n\nShell completion: benchwright --install-completion",
 )
 app.add_typer(qa, name="qa")
 
@@ -216,9 +217,11 @@ def run(
         typer.Option(
             "--needs",
             metavar="STAGE=RESOURCE",
-            help="Run this stage only on workers of the cluster that offer RESOURCE, such as embedded=GPU (repeatable).",
+            help="Run this stage only on workers of the cluster that offer RESOURCE, such as embedded=GPU, or "
+            "embedded=GPU=2 for two units (repeatable).",
         ),
     ] = None,
+    wait_for_scheduler: SchedulerWait = 0.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Print what would run, and run nothing.")] = False,
     train_too: Annotated[bool, typer.Option("--train", help="Also train the baselines and write the report.")] = False,
     quiet: Quiet = False,
@@ -258,6 +261,7 @@ def run(
             retry=retry or (),
             keep_stale=keep_stale or (),
             needs=needed,
+            wait_for_scheduler_s=wait_for_scheduler,
             on_progress=teller.tell,
         )
     if done.waiting:
@@ -266,7 +270,8 @@ def run(
     dataset = api.dataset_of(out)
     print(f"{out}: {done.result.rows:,} rows, digest {done.result.digest}" + (f", dataset in {dataset}" if dataset else ""))
     if train_too:
-        train(out, scheduler=scheduler if "://" in scheduler else "sync", quiet=quiet)
+        where = scheduler if "://" in scheduler else "sync"
+        train(out, scheduler=where, wait_for_scheduler=wait_for_scheduler, quiet=quiet)
         if "://" not in out:  # reports are written to local folders
             report(out)
 

@@ -89,6 +89,15 @@ Scheduler = Annotated[
 WorkerCount = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="Number of threads or processes; default: one per core.")
 ]
+SchedulerWait = Annotated[
+    float,
+    typer.Option(
+        "--wait-for-scheduler",
+        metavar="SECONDS",
+        min=0,
+        help="Wait so long for a cluster's scheduler that does not answer or was lost, instead of exiting with code 75.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings, errors and the result.")]
 Name = Annotated[
     str,

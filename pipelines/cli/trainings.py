@@ -10,7 +10,20 @@ from typing import Annotated, Any
 import typer
 
 from . import exits
-from .options import AsJson, Methods, Out, Overrides, Pipeline, Protocols, Quiet, Scheduler, TrustCode, WorkerCount, trust
+from .options import (
+    AsJson,
+    Methods,
+    Out,
+    Overrides,
+    Pipeline,
+    Protocols,
+    Quiet,
+    Scheduler,
+    SchedulerWait,
+    TrustCode,
+    WorkerCount,
+    trust,
+)
 
 
 def train(
@@ -39,6 +52,7 @@ def train(
             help="Resource that cluster workers must offer for each training; '' for none. Default: GPU if the device is one.",
         ),
     ] = None,
+    wait_for_scheduler: SchedulerWait = 0.0,
     track: Annotated[
         str | None,
         typer.Option(
@@ -82,6 +96,7 @@ def train(
             retry=retry or (),
             keep_stale=keep_stale,
             needs=needs,
+            wait_for_scheduler_s=wait_for_scheduler,
             track=track,
             pipeline=pipeline,
             progress=line_teller(quiet=quiet),

@@ -8,15 +8,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
-from benchwright.curation import workers
+from benchwright.curation import cluster_workers
 from benchwright.curation.artifact import load_made
-from benchwright.curation.flow import Flow, source, step
+from benchwright.curation.flow import Flow, PlanError, source, step
 from benchwright.curation.keys import where
 from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.run import Progress, run
@@ -98,7 +98,7 @@ def test_losses_are_told_more_and_more_rarely(
     jobs: Any = [SimpleNamespace(task=SimpleNamespace(stage=SimpleNamespace(name="met"), number=n)) for n in range(3)]
     known: dict[int, int] = {}
     for each in times:
-        workers._tell_losses(jobs, each, known)
+        cluster_workers._tell_losses(jobs, each, known)
     begins = [f"stage 'met', part {part}: workers lost that had this part: {lost}, " for part, lost in told]
     found = [record.getMessage() for record in caplog.records if record.name == "benchwright"]
     assert [text.startswith(begin) for text, begin in zip(found, begins, strict=True)] == [True] * len(told)
@@ -296,7 +296,7 @@ def test_a_run_without_workers_says_so_and_goes_on_when_one_comes(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(workers, "_NO_WORKER", 4.0)  # an adaptive cluster has none at first
+    monkeypatch.setattr(cluster_workers, "_NO_WORKER", 4.0)  # an adaptive cluster has none at first
     caplog.set_level(logging.WARNING, "benchwright")
     with distributed.LocalCluster(
         n_workers=0, threads_per_worker=1, processes=False, protocol="tcp://", host="127.0.0.1", dashboard_address=None
@@ -310,10 +310,10 @@ def test_a_run_without_workers_says_so_and_goes_on_when_one_comes(
     assert told == [f"no worker is connected to {address}: the run waits until one is"]
 
 
-def in_this_process(**settings: Any) -> Any:
-    """A cluster of one worker; ``scale`` adds some that offer a GPU."""
+def in_this_process(*, offered: Mapping[str, float] = MappingProxyType({"GPU": 1}), **settings: Any) -> Any:
+    """A cluster of one worker; ``scale`` adds some that offer what is given."""
     worker = {"cls": distributed.Worker, "options": {"nthreads": 1, **settings}}
-    more = {"cls": distributed.Worker, "options": {"nthreads": 1, "resources": {"GPU": 1}}}
+    more = {"cls": distributed.Worker, "options": {"nthreads": 1, "resources": {**offered}}}
     scheduler = {"cls": distributed.Scheduler, "options": {"host": "127.0.0.1", "dashboard_address": ":0"}}
     return distributed.SpecCluster(workers={"first": worker}, worker=more, scheduler=scheduler, silence_logs="CRITICAL")
 
@@ -345,6 +345,31 @@ def test_a_run_waits_for_a_worker_that_offers_what_a_stage_needs(
     assert [record.getMessage() for record in caplog.records if record.name == "benchwright"] == [
         f"{told}{cluster.scheduler_address} --resources GPU=1`"
     ]
+
+
+def test_a_run_waits_for_a_worker_that_offers_enough(
+    on_warning: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "numbers.txt").write_text("1\n2\n")
+    flow = source("listed", step(steps.read_numbers, path=where(tmp_path / "numbers.txt")))
+    flow = flow.each("met", step(steps.name_worker), needs="GPU=2, LARGE", rows_per_part=1)
+    with in_this_process(offered={"GPU": 2, "LARGE": 1}, resources={"GPU": 1, "LARGE": 1}) as cluster:
+        on_warning(lambda: cluster.scale(2))
+        done = run(flow, str(tmp_path / "out"), scheduler=cluster.scheduler_address)
+    assert "first" not in done.rows().table(["worker"])["worker"].to_pylist()
+    place = cluster.scheduler_address
+    assert [record.getMessage() for record in caplog.records if record.name == "benchwright"] == [
+        f"stage 'met' waits for a worker of {place} that offers 'GPU=2,LARGE': start one with `dask worker {place} "
+        "--resources GPU=2,LARGE=1`"
+    ]
+
+
+@pytest.mark.parametrize("needs", ["GPU=two", "GPU=0", "=2", "GPU=nan"])
+def test_needs_that_are_no_resource(tmp_path: Path, needs: str) -> None:
+    (tmp_path / "numbers.txt").write_text("1\n")
+    flow = source("listed", step(steps.read_numbers, path=where(tmp_path / "numbers.txt")), needs=needs)
+    with pytest.raises(PlanError, match=f"^stage 'listed' needs '{needs}': RESOURCE, or RESOURCE=AMOUNT such as GPU=2"):
+        run(flow, str(tmp_path / "out"), scheduler="sync")
 
 
 def test_what_says_cuda_runs_without_a_gpu_where_the_run_says_so(tmp_path: Path) -> None:
@@ -429,7 +454,7 @@ def test_a_part_that_ends_after_its_run_takes_no_place(cluster: Any, tmp_path: P
 def test_a_scheduler_that_is_killed_is_one_line(
     on_warning: Callable[..., None], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "_NO_WORKER", 1.0)
+    monkeypatch.setattr(cluster_workers, "_NO_WORKER", 1.0)
     place = tmp_path / "scheduler.json"
     command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard"]
     scheduler = subprocess.Popen([*command, "--scheduler-file", str(place)], stderr=subprocess.DEVNULL)
@@ -449,17 +474,76 @@ def test_a_scheduler_that_is_killed_is_one_line(
     assert lines == [f"benchwright: the scheduler at {address} is gone; finished parts are kept: run again when it is back"]
 
 
-def test_nobody_answers_at_the_address(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+SERVE = """
+import asyncio, sys
+from distributed import Scheduler, Worker
+
+async def until_killed():
+    async with Scheduler(host="127.0.0.1", port=int(sys.argv[1]), dashboard_address=":0") as scheduler:
+        async with Worker(scheduler.address, nthreads=1, name=sys.argv[2]):
+            await scheduler.finished()
+
+asyncio.run(until_killed())
+"""
+"""A scheduler at a port, and its only worker."""
+
+
+def test_a_run_waits_for_its_scheduler_and_goes_on_at_the_next_one(
+    on_warning: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(workers, "_ANSWER", 0.5)  # nobody does, however long is waited
+    """None is there at first; the first one is killed, with its worker, and a second one begun at its address."""
+    (tmp_path / "numbers.txt").write_text("".join(f"{n}\n" for n in range(1, 9)))
+    flow = source("listed", step(steps.read_numbers, path=where(tmp_path / "numbers.txt")))
+    flow = flow.each("met", step(steps.name_worker), rows_per_part=1)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    address = f"tcp://127.0.0.1:{port}"
+    begun: list[subprocess.Popen[bytes]] = []
+
+    def begin() -> None:
+        command = [sys.executable, "-c", SERVE, str(port), ("first", "second")[len(begun)]]
+        begun.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
+
+    def kill_first(progress: Progress) -> None:
+        if progress.stage == "met" and progress.rows == 3:
+            begun[0].kill()
+
+    on_warning(begin)
+    try:
+        done = run(flow, str(tmp_path / "out"), scheduler=address, wait_for_scheduler_s=60, on_progress=kill_first)
+    finally:
+        for process in begun:
+            process.kill()
+            process.wait()
+    told = [record.getMessage() for record in caplog.records if record.name == "benchwright"]
+    assert told == [f"the scheduler at {address} does not answer: waiting up to 60 s for it"] * 2
+    makers = done.rows().table(["worker"])["worker"].to_pylist()
+    assert makers[:3] == ["first"] * 3
+    assert makers[-1] == "second"
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_nobody_answers_at_the_address(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    monkeypatch.setattr(cluster_workers, "_ANSWER", 0.5)  # nobody does, however long is waited
     with socket.socket() as taken:  # bound and not listening: who connects is refused
         taken.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
-        code = cli.call(["run", "clear", "--config", "tiny", "--out", str(tmp_path / "out"), "-q", "--scheduler", address])
-    told = capfd.readouterr().err
+        how = [
+            "--out",
+            str(tmp_path / "out"),
+            "-q",
+            "--scheduler",
+            address,
+            *(["--wait-for-scheduler", "0.5"] if waits else []),
+        ]
+        code = cli.call(["run", "clear", "--config", "tiny", *how])
+    *warned, told = capfd.readouterr().err.splitlines()
     assert code == 75
-    assert len(told.splitlines()) == 1, told
+    waiting = f"benchwright: warning: the scheduler at {address} does not answer: waiting up to 0.5 s for it"
+    assert warned == [waiting] * waits
     assert told.startswith(f"benchwright: scheduler {address!r} does not answer")
 
 

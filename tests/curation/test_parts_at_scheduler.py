@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchwright.curation import workers
+from benchwright.curation import cluster_workers
 from benchwright.curation.flow import Flow, join, source, step
 from benchwright.curation.keys import how, where
 from benchwright.curation.part_writer import StepFailed
@@ -53,7 +53,7 @@ class Watch(distributed.SchedulerPlugin):
 
 @pytest.fixture
 def watch(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
-    monkeypatch.setattr(workers, "_WINDOW", WINDOW)
+    monkeypatch.setattr(cluster_workers, "_WINDOW", WINDOW)
     watch = Watch(cluster.scheduler)
     cluster.scheduler.add_plugin(watch)
     yield watch
@@ -87,8 +87,8 @@ def test_no_more_parts_than_the_window_are_at_the_scheduler(cluster: Any, watch:
 
 
 def test_the_window_grows_with_the_cluster(cluster: Any, watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_PER_THREAD", 6)
-    monkeypatch.setattr(workers, "_SILENCE", 0.1)
+    monkeypatch.setattr(cluster_workers, "_PER_THREAD", 6)
+    monkeypatch.setattr(cluster_workers, "_SILENCE", 0.1)
     met = numbered(tmp_path, 60).each("met", step(steps.name_worker), rows_per_part=1)
     most: list[int] = []
     with contextlib.ExitStack() as until_the_end:
