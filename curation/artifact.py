@@ -65,8 +65,9 @@ class Artifact:
     def rows_view(self, store: Store, recent: Mapping[str, pa.Table] | None = None) -> Rows:
         """View of the rows; parts whose files are in ``recent`` are not read but taken from there."""
         infos = tuple(
-            PartInfo(posixpath.join(folder(self.stage), f"{part_name(number)}.parquet"), part["rows"])
+            PartInfo(posixpath.join(folder(self.stage), name), part["rows"], part["files"][name]["size"])
             for number, part in enumerate(self.parts)
+            for name in [f"{part_name(number)}.parquet"]
         )
         schema = store.read_parquet(infos[0].name, stop=0).schema.remove_metadata()  # drops the record in the footer
         return Rows(store, schema, infos, recent or {})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import posixpath
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from .parquet import compact
 from .part_writer import PartRecord, StepFailed, folder, part_name
 from .rows import is_array, is_blob, string_bytes
 from .store import Store
+from .threads import in_threads
 
 
 class ContentDigest:
@@ -130,6 +131,9 @@ def _fixed(array: pa.Array) -> Any:
 _EARLY_PARTS = 16
 """Maximum number of parts that wait in memory for their turn; further parts are read back from the store."""
 
+_REQUESTS = 8
+"""Number of parts that are read back from an object store at once."""
+
 _NAME_KEYS = ("table", "whole")
 """Kinds of stage whose steps themselves name the rows that they return and reject."""
 
@@ -159,7 +163,7 @@ class Ledger:
         self._turned: list[pa.Table] = []  # rows whose turn has come
         self._early: dict[int, tuple[pa.Table, pa.Table]] = {}
         self._turn = threading.Condition()
-        self._adding = False
+        self._adding = self._offered = False
         self._recent: dict[str, pa.Table] = {}
         self._recent_bytes = 0
         # For the other kinds of stage, the engine itself copies the keys from the input rows.
@@ -170,6 +174,7 @@ class Ledger:
 
     def offer(self, number: int, rows: pa.Table, rejected: pa.Table) -> None:
         """Add the rows of a part that was just written. May be called from any thread."""
+        self._offered = True
         kept = compact(rows) if self.keeps and self._recent_bytes <= _RECENT_BYTES else rows
         with self._turn:
             if self.keeps:
@@ -199,21 +204,40 @@ class Ledger:
             self._turn.notify_all()
             return part
 
+    def follow(self, records: Mapping[int, PartRecord]) -> None:
+        """Add some of the parts that other processes have written, by number, so that few remain for ``finish``."""
+        ready: list[PartRecord] = []
+        while len(ready) < _EARLY_PARTS and (record := records.get(self._next + len(ready))):
+            ready.append(record)
+        if not self._offered:
+            self._add_written(ready)
+
     def finish(self, records: Sequence[PartRecord]) -> str:
         """Add the remaining parts, once all of them are written, and return the content digest."""
-        where = folder(self._stage.name)
-        for record in records[self._next :]:
-            if record.number in self._early:
-                self._add(*self._early.pop(record.number))
-                continue
-            name = posixpath.join(where, part_name(record.number))
-            rejected = pa.table({"key": pa.array([], pa.string())})
-            if self.keys is not None and f"{part_name(record.number)}.rejects.parquet" in record.files:
-                rejected = self._store.read_parquet(f"{name}.rejects.parquet", ["key"])
-            self._add(self._store.read_parquet(f"{name}.parquet"), rejected)
+        self._add_written(records[self._next :])
         if (digest := self._digested()) is None:
             raise StepFailed(f"stage {self._stage.name!r} made no part")
         return digest.hexdigest()
+
+    def _add_written(self, records: Sequence[PartRecord]) -> None:
+        threads = 1 if self._store.local else _REQUESTS
+        read = map(self._rows_of, records) if len(records) == 1 else in_threads(self._rows_of, zip(records), threads)
+        for rows, rejected in read:
+            self._add(rows, rejected)
+
+    def _rows_of(self, record: PartRecord) -> tuple[pa.Table, pa.Table]:
+        """The rows of a part, and the keys that it rejected if they are summed, from memory or the store."""
+        if record.number in self._early:
+            return self._early.pop(record.number)
+        rejected = pa.table({"key": pa.array([], pa.string())})
+        if self.keys is not None and f"{part_name(record.number)}.rejects.parquet" in record.files:
+            rejected = self._read(record, "rejects.parquet", ["key"])
+        return self._read(record, "parquet"), rejected
+
+    def _read(self, record: PartRecord, kind: str, columns: Sequence[str] | None = None) -> pa.Table:
+        name = f"{part_name(record.number)}.{kind}"
+        place = posixpath.join(folder(self._stage.name), name)
+        return self._store.read_parquet(place, columns, size=record.files[name]["size"])
 
     @property
     def recent(self) -> dict[str, pa.Table]:

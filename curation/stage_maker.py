@@ -194,7 +194,8 @@ class StageMaker:
         """Whether the artifact's sources and inputs are unchanged, and its files exist with the recorded sizes."""
         if artifact.recipe["layouts"] != self._layouts() or self._witness() != witness.encode():
             return False
-        return all(self.store.size(name) == facts["size"] for name, facts in artifact.files().items())
+        there = self.store.sizes(folder(self.stage.name))
+        return all(there.get(posixpath.basename(name)) == facts["size"] for name, facts in artifact.files().items())
 
     def _kept(self, recipe: Mapping[str, Any], witness: str) -> Artifact:
         """The existing artifact, marked as made by earlier code. Raises ``PlanError`` if more than the code has changed."""
@@ -244,6 +245,8 @@ class StageMaker:
         if artifact is not None:
             if artifact.kept and artifact.key == sha256(canonical(recipe)):  # the code is again the one that made it
                 artifact = self._save(dataclasses.replace(artifact, kept={}))
+            if self.store.local is None:
+                self._remove_room()
             self._check_rejects(artifact)  # the budget may have changed, or have been exceeded before
             report("reused", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()))
             self._artifact = artifact
@@ -299,7 +302,8 @@ class StageMaker:
         tasks = stage_tasks(self.stage, self.schema, key, self.made, self.store, self.recent)
         records: dict[int, PartRecord] = {}
         # A task that makes several parts is recomputed as a whole: only its end shows that all of them exist.
-        todo = [task for task in tasks if not self._one_part(task) or not self._is_finished(task, records)]
+        there = self.store.sizes(folder(self.stage.name))
+        todo = [task for task in tasks if not self._one_part(task) or not self._is_finished(task, there, records)]
         total = self.made[self.stage.after].rows if self.stage.after else None
 
         # Rejects of parts that are recomputed must not be shown meanwhile as rejects of this run.
@@ -327,6 +331,7 @@ class StageMaker:
             left -= 1
             meter.mark(sum(record.rows_in for record in made))
             records.update({record.number: record for record in made})
+            ledger.follow(records)
             rows += sum(record.rows_in for record in made)
             rejects.update(_totals(made))
             report("running", total if self.stage.kind == "whole" and total else rows, total, rejects.total())
@@ -342,23 +347,26 @@ class StageMaker:
     def _one_part(self, task: PartTask) -> bool:
         return self.stage.kind != "whole" and not (self.stage.kind == "source" and task.piece is None)
 
-    def _is_finished(self, task: PartTask, records: dict[int, PartRecord]) -> bool:
-        """Whether the part exists from an interrupted run with the same signature; if so, add its record to ``records``."""
-        where = folder(self.stage.name)
+    def _is_finished(self, task: PartTask, there: Mapping[str, int], records: dict[int, PartRecord]) -> bool:
+        """Whether the part exists from an interrupted run with the same signature; if so, add its record to ``records``.
+
+        ``there`` are the sizes of the files in the stage's folder.
+        """
         name = f"{part_name(task.number)}.parquet"
-        if self.store.size(posixpath.join(where, name)) is None:
+        if name not in there:
             return False
+        place = posixpath.join(folder(self.stage.name), name)
         try:
-            footer = self.store.footer(posixpath.join(where, name))
-            rows = self.store.read_parquet(posixpath.join(where, name), ["key"]).num_rows
+            data = self.store.read(place)
+            footer = self.store.footer(place, data)
+            rows = self.store.read_parquet(place, ["key"], data=data).num_rows
         except StoreError:  # a damaged part is recomputed
             return False
         if footer["signature"] != task.signature():
             return False
         files = dict(footer["files"])
-        if any(self.store.size(posixpath.join(where, other)) != facts["size"] for other, facts in files.items()):
+        if any(there.get(other) != facts["size"] for other, facts in files.items()):
             return False
-        data = self.store.read(posixpath.join(where, name))
         files[name] = {"sha256": sha256(data), "size": len(data)}
         records[task.number] = PartRecord(task.number, footer["rows_in"], rows, footer["rejects"], files)
         return True
@@ -381,11 +389,15 @@ class StageMaker:
         artifact = Artifact(stage.name, stage.kind, key, digest, layout, recipe, rows_in, rows, rejects, parts)
         kept = {posixpath.basename(name) for name in artifact.files()} | {".witness"}
         self.store.remove([posixpath.join(where, name) for name in self.store.list(where) if name not in kept])
-        if stage.has_room:
-            self.store.remove_tree(posixpath.join(where, WORK))
+        self._remove_room()
         self.store.write_json(code_file(stage.name), sealed({"definitions": definitions(stage)}))
         write_made()
         return self._save(artifact)  # last: it says that the stage is finished
+
+    def _remove_room(self) -> None:
+        """Remove what the tasks kept while they ran."""
+        if self.stage.has_room:
+            self.store.remove_tree(posixpath.join(folder(self.stage.name), WORK))
 
     def _check_sum(self, rows_in: int, rows: int, rejected: int, keys_out: KeySum | None) -> None:
         stage = self.stage

@@ -17,10 +17,11 @@ from .store import Store, StoreError
 
 @dataclasses.dataclass(frozen=True)
 class PartInfo:
-    """One part of a finished stage: name of its Parquet file within the store, and number of rows."""
+    """One part of a finished stage: name of its Parquet file within the store, number of rows, and bytes if they are known."""
 
     name: str
     rows: int
+    size: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,8 +67,8 @@ class Rows:
 
     def repetitive(self) -> list[str]:
         """Text columns that are stored as dictionaries, judged by the first part; none if the rows are only in memory."""
-        first = next((part.name for part in self.parts), None)
-        if first is None or (first in self.recent and not self.store.exists(first)):
+        first = next(iter(self.parts), None)
+        if first is None or (first.name in self.recent and not self.store.exists(first.name)):
             return []
         texts = [field.name for field in self.schema if pa.types.is_string(field.type)]
         return repetitive(self._part(first, texts, 0, SAMPLE))
@@ -78,20 +79,20 @@ class Rows:
         The text columns ``encoded`` are returned as dictionaries.
         """
         for part in self.parts:
-            yield self._part(part.name, columns, encoded=encoded)
+            yield self._part(part, columns, encoded=encoded)
 
     def _part(
         self,
-        name: str,
+        part: PartInfo,
         columns: Sequence[str] | None = None,
         start: int = 0,
         stop: int | None = None,
         *,
         encoded: Sequence[str] = (),
     ) -> pa.Table:
-        table = self.recent.get(name)
+        table = self.recent.get(part.name)
         if table is None:
-            return self.store.read_parquet(name, columns, start, stop, encoded=encoded)
+            return self.store.read_parquet(part.name, columns, start, stop, encoded=encoded, size=part.size)
         table = (table if columns is None else table.select(list(columns))).slice(start, None if stop is None else stop - start)
         for index, field in enumerate(table.schema):
             if pa.types.is_dictionary(field.type) and field.name not in encoded:
@@ -115,7 +116,7 @@ class Rows:
         for part in self.parts:
             if first < stop and first + part.rows > start:
                 low, high = max(start - first, 0), min(stop - first, part.rows)
-                pieces.append(self._part(part.name, columns, low, high))
+                pieces.append(self._part(part, columns, low, high if high < part.rows else None))
             first += part.rows
         return pa.concat_tables(pieces) if pieces else self.schema.empty_table().select(columns or self.schema.names)
 
@@ -138,7 +139,7 @@ class Rows:
         # Only the parts that contain a requested row are read, so that a few rows of a large stage are cheap.
         for number, at in enumerate(np.split(order, np.searchsorted(wanted[order], ends)[:-1])):
             if len(at):
-                table = self._part(self.parts[number].name, [column])
+                table = self._part(self.parts[number], [column])
                 pieces.append(table.take(pa.array(wanted[at] - (ends[number] - self.parts[number].rows))))
         if not pieces:
             return gather_arrays(self.store, self.schema.empty_table()[column])

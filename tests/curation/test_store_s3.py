@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import hashlib
 import logging
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,8 @@ import numpy as np
 import pytest
 from benchwright.curation import lock
 from benchwright.curation.artifact import load_artifact
-from benchwright.curation.keys import fingerprint
+from benchwright.curation.flow import source, step
+from benchwright.curation.keys import fingerprint, how, where, work_folder
 from benchwright.curation.lock import Busy
 from benchwright.curation.run import Progress, run, status
 from benchwright.curation.store import Store, StoreError
@@ -21,6 +24,7 @@ from benchwright.curation.verify import compare, verify
 from benchwright.pipelines import api
 from werkzeug.serving import WSGIRequestHandler
 
+from tests.curation import steps
 from tests.curation.test_run import numbers, numbers_flow
 
 __all__ = ["numbers"]
@@ -109,6 +113,18 @@ def test_a_broken_run_in_s3_goes_on(numbers: Path, out: str) -> None:
     assert load_artifact(store, "shards") == whole.result
 
 
+def test_a_checkpoint_that_arrives_late_is_no_damage_and_goes(tmp_path: Path, out: str) -> None:
+    """A worker that is killed may have sent what the store takes only after another has finished the stage."""
+    settings = {"counted": how(str(tmp_path)), "ends": how(0), "folder": work_folder()}
+    counted = source("counted", step(steps.count_up, **settings))
+    run(counted, out, scheduler="sync")
+    store, late = Store(out), "stages/counted/.work/0123456789abcdef/state.npz"
+    store.write(late, b"late")
+    assert verify(out) == []
+    run(counted, out, scheduler="sync")
+    assert not store.exists(late)
+
+
 def test_damage_in_s3_is_found(numbers: Path, out: str) -> None:
     run(numbers_flow(numbers), out, workers=2)
     store = Store(out)
@@ -141,6 +157,25 @@ def test_a_stretch_of_a_file_is_read_by_one_request(bucket: str, monkeypatch: py
             store.read("a", start, size)
     with pytest.raises(StoreError, match="file b is missing"):
         store.read("b", 1, 2)
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "processes"])
+def test_a_part_costs_one_request_for_each_time_it_is_written_or_read(
+    numbers: Path, out: str, monkeypatch: pytest.MonkeyPatch, scheduler: str
+) -> None:
+    """What is there is asked of the folder, not of each part. For its digest, the run reads back what other processes wrote."""
+    asked: list[str] = []
+    monkeypatch.setattr(WSGIRequestHandler, "log_request", lambda request, *_: asked.append(request.requestline))
+    listed = source("listed", step(steps.read_numbers, path=where(numbers)), max_rejects=None, rows_per_part=3)
+    made = run(listed.each("drawn", step(steps.draw, factor=3, seed=5), rows_per_part=3), out, scheduler=scheduler, workers=2)
+    found = collections.Counter(re.findall(r"(\w+) \S+/(\w+/part-\d+\.parquet)[ ?]", "\n".join(asked)))
+    apart = scheduler == "processes"
+    assert len(made.artifacts[0].parts) > 10
+    for number in range(1, len(made.artifacts[0].parts)):  # the first part of each stage is looked at for its schema as well
+        requests = {name: count for name, count in found.items() if f"part-{number:05}" in name[1]}
+        part = f"part-{number:05}.parquet"
+        read = {("GET", f"listed/{part}"): 2, ("GET", f"drawn/{part}"): 1} if apart else {}
+        assert requests == {("PUT", f"listed/{part}"): 1, ("PUT", f"drawn/{part}"): 1, **read}
 
 
 def test_a_source_in_s3_is_known_by_its_content(numbers: Path, bucket: str) -> None:
