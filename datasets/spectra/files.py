@@ -238,9 +238,10 @@ def _written(place: str, names: Sequence[str]) -> list[dict[str, Any]]:
         return []
     found: dict[str, Any] = {}
     for node in ast.parse((Path(package.origin).parent / place).read_bytes()).body:
-        target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0] if isinstance(node, ast.Assign) else None
-        if isinstance(target, ast.Name) and target.id in names and node.value is not None:
-            found[target.id] = ast.literal_eval(node.value)
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if isinstance(target, ast.Name) and target.id in names:
+                found[target.id] = ast.literal_eval(node.value)
     return [found[name] for name in names]
 
 
