@@ -7,11 +7,13 @@ limit for a file is in processor time, which the kernel counts; wall-clock time 
 
 from __future__ import annotations
 
+import functools
 import mmap
 import resource
 import signal
-from collections.abc import Callable
-from typing import TypeVar
+import subprocess
+from collections.abc import Callable, Sequence
+from typing import IO, TypeVar
 
 from .rows import MachineFault
 
@@ -89,6 +91,22 @@ def limit_cpu(seconds: float) -> None:
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     soft = int(used.ru_utime + used.ru_stime + seconds) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (soft if hard < 0 else min(soft, hard), hard))
+
+
+def begun_with_limit(command: Sequence[str], seconds: float, *, stderr: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Begin a command whose output is piped, and which the kernel ends by SIGXCPU after ``seconds`` of processor time.
+
+    On Linux the limit is set from outside right after the start, so that this process is not copied for it: a copy takes the
+    longer the more memory it has. Elsewhere the copy sets it, so that this process should have only one thread.
+    """
+    begin = functools.partial(subprocess.Popen, command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr)
+    if not hasattr(resource, "prlimit"):
+        return begin(preexec_fn=functools.partial(limit_cpu, seconds))
+    process = begin()
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    soft = int(seconds) + 1
+    resource.prlimit(process.pid, resource.RLIMIT_CPU, (soft if hard < 0 else min(soft, hard), hard))
+    return process
 
 
 def memory_is_short() -> bool:

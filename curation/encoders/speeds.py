@@ -65,7 +65,7 @@ def encoder_speeds(
     Raises:
         ValueError: the model does not exist, its weights cannot be loaded, or no pictures are asked for.
 
-    >>> speed = next(encoder_speeds("RN50", images=1))
+    >>> speed = next(encoder_speeds("ViT-S-32-alt", images=1))
     >>> speed.backend, speed.precision, round(speed.cosine, 4)
     ('torch', 'float32', 1.0)
     """

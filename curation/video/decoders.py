@@ -7,18 +7,16 @@ The reference is a sequential decode of the whole file. ``pyav_frames`` decodes 
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, cast
 
 import numpy as np
 
-from ..child_processes import Died, limit_cpu, memory_is_short
+from ..child_processes import Died, begun_with_limit, memory_is_short
 from ..rows import MachineFault, Reject
 from .av1 import Av1Reader, as_padding, needed_parts
 from .index import KeyFrame, VideoIndex
@@ -259,11 +257,9 @@ def ffmpeg_frames(index: VideoIndex, wanted: Sequence[int], *, budget: CpuBudget
         Died: the command was ended by a signal.
         MachineFault: the command could not get memory.
     """
-    # The child process that calls this has only one thread, so that no lock is held when it forks.
-    limited = functools.partial(limit_cpu, budget.left_s())
     with tempfile.TemporaryFile() as errors:
         command = _ffmpeg_command(index, wanted, budget.limits)
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, preexec_fn=limited)
+        process = begun_with_limit(command, budget.left_s(), stderr=errors)
         try:
             yield from _received(cast("IO[bytes]", process.stdout), wanted, all_sent=len(_stretches(wanted)) > _FEW)
             code = process.wait()

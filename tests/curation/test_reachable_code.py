@@ -277,10 +277,24 @@ def test_names_of_the_front_door_are_those_that_they_stand_for(folders: Folders)
 ROOT = Path(__file__).resolve().parents[2]
 
 
+_LOOKS_UP = {dis.opmap["LOAD_GLOBAL"]: 1, dis.opmap["LOAD_NAME"]: 0}
+"""Operation of the compiled code -> the bits of its argument below the number of the name."""
+
+
 def globals_in(code: CodeType) -> set[str]:
     """Global names that compiled code looks up, and the code inside it."""
-    found = {str(each.argval) for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    found, higher = set[str](), 0
+    for operation, low in zip(code.co_code[::2], code.co_code[1::2], strict=True):
+        argument = higher | low
+        higher = argument << 8 if operation == dis.EXTENDED_ARG else 0
+        if operation in _LOOKS_UP:
+            found.add(code.co_names[argument >> _LOOKS_UP[operation]])
     return found.union(*(globals_in(each) for each in code.co_consts if isinstance(each, CodeType)))
+
+
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 @functools.cache
@@ -288,7 +302,7 @@ def bound_in(path: Path) -> tuple[set[str], dict[str, tuple[str, int, str]]]:
     """Functions, classes and plain variables of a file; and its imports of names: name -> module, level, name there."""
     defined: set[str] = set()
     imported: dict[str, tuple[str, int, str]] = {}
-    for node in ast.parse(path.read_text()).body:
+    for node in parsed(path).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             defined.add(node.name)
         elif isinstance(node, ast.Assign):
@@ -310,7 +324,7 @@ def test_what_compiled_code_looks_up_is_reached(room: str) -> None:
         if path.stem in ("__init__", "__main__"):
             continue
         defined, imported = bound_in(path)
-        for code in compile(path.read_text(), str(path), "exec").co_consts:
+        for code in compile(parsed(path), str(path), "exec").co_consts:
             if not isinstance(code, CodeType) or code.co_qualname not in defined:
                 continue
             found = reached(f"{module}:{code.co_qualname}").definitions
