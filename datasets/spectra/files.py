@@ -6,14 +6,10 @@ cameras, four 24-patch charts) need no file.
 
 from __future__ import annotations
 
-import ast
 import functools
-import importlib.util
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,16 +21,6 @@ _JIANG_HEAD = re.compile(r"([0-9]{1,5})nm-([0-9]{1,5})nm, step ([0-9]{1,5})nm")
 _SFU_NM = np.arange(380.0, 781.0, 4.0)
 _CAMERA_MAT = np.arange(400.0, 721.0, 10.0)
 MAX_TEXT_BYTES = 1 << 23
-
-_CAMERA_NM, _LIGHT_NM, _PATCH_NM = np.arange(400.0, 681.0, 5.0), np.arange(400.0, 721.0, 5.0), np.arange(400.0, 701.0, 10.0)
-_LAMPS = ("RIT", "NIST_TRADITIONAL", "NIST_LED", "NIST_PHILIPS", "COMMON")
-_CHARTS = {
-    "BabelColor Average": ("DATA_BABELCOLOR_AVERAGE", 1),
-    "ColorChecker N Ohta": ("DATA_COLORCHECKER_N_OHTA", 1),
-    "PMC": ("DATA_PMC", 100),
-}
-_READ_VERSIONS = {"0.4.7"}
-"""Versions of colour-science whose tables are read without importing it."""
 
 
 @dataclass(frozen=True)
@@ -185,85 +171,41 @@ def read_spectra(path: str) -> Spectra:
 @functools.cache
 def shipped_cameras() -> Spectra:
     """The camera sensitivities that colour-science ships, (2, 57, 3), at 5 nm from 400 to 680 nm."""
-    found = _written("characterisation/datasets/cameras/dslr/sensitivities.py", ["DATA_CAMERA_SENSITIVITIES_DSLR"])
-    if not found:
-        import colour
+    import colour
 
-        return _shipped(_named(colour.MSDS_CAMERA_SENSITIVITIES), _CAMERA_NM)
-    return _shipped(found[0].items(), _CAMERA_NM)
+    return _shipped(colour.MSDS_CAMERA_SENSITIVITIES.items(), np.arange(400.0, 681.0, 5.0))
 
 
 @functools.cache
 def shipped_lights() -> Spectra:
     """The lights of colour-science that cover 400 to 720 nm, at 5 nm: CIE illuminants and lamps, without duplicates."""
+    import colour
 
-    def finished(value: np.ndarray) -> np.ndarray:
-        return np.maximum(value, 0) / value.max()
-
-    illuminants = _written("colorimetry/datasets/illuminants/sds.py", [f"DATA_ILLUMINANTS_{each}" for each in ("CIE", "ISO")])
-    lamps = _written("colorimetry/datasets/light_sources/sds.py", [f"DATA_LIGHT_SOURCES_{each}" for each in _LAMPS])
-    if not illuminants or not lamps:
-        import colour
-
-        return _shipped([*_named(colour.SDS_ILLUMINANTS), *_named(colour.SDS_LIGHT_SOURCES)], _LIGHT_NM, finished)
-    return _shipped([one for table in (*illuminants, *lamps) for one in table.items()], _LIGHT_NM, finished)
+    found = [*colour.SDS_ILLUMINANTS.items(), *colour.SDS_LIGHT_SOURCES.items()]
+    return _shipped(found, np.arange(400.0, 721.0, 5.0), lambda value: np.maximum(value, 0) / value.max())
 
 
 @functools.cache
 def shipped_reflectances() -> Spectra:
     """The surfaces of colour-science's 24-patch charts, at 10 nm from 400 to 700 nm, without duplicate spectra."""
-    tables = _written("characterisation/datasets/colour_checkers/sds.py", [name for name, _ in _CHARTS.values()])
-    if tables:
-        found = [
-            (f"{chart}: {patch}", {nm: value / unit for nm, value in one.items()})
-            for (chart, (_, unit)), table in zip(_CHARTS.items(), tables, strict=True)
-            for patch, one in table.items()
-        ]
-    else:
-        import colour
+    import colour
 
-        charts = colour.SDS_COLOURCHECKERS.items()
-        found = [(f"{chart}: {patch}", one) for chart, patches in charts for patch, one in _named(patches)]
-    return _shipped(found, _PATCH_NM, lambda value: np.clip(value, 0, 1))
-
-
-def _written(place: str, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Tables that a file of colour-science writes out, name -> {wavelength: value}; none where its version is not known.
-
-    The package is not imported: it loads matplotlib's pyplot and much of scipy, which takes seconds, and it changes how numpy
-    prints.
-    """
-    package = importlib.util.find_spec("colour")
-    if package is None or package.origin is None or version("colour-science") not in _READ_VERSIONS:
-        return []
-    found: dict[str, Any] = {}
-    for node in ast.parse((Path(package.origin).parent / place).read_bytes()).body:
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            if isinstance(target, ast.Name) and target.id in names:
-                found[target.id] = ast.literal_eval(node.value)
-    return [found[name] for name in names]
-
-
-def _named(spectra: Mapping[str, Any]) -> list[tuple[str, dict[float, Any]]]:
-    """Spectra of colour-science in the form of ``_written``."""
-    return [(name, dict(zip(one.wavelengths, one.values, strict=True))) for name, one in spectra.items()]
+    charts = colour.SDS_COLOURCHECKERS.items()
+    found = [(f"{chart}: {patch}", one) for chart, patches in charts for patch, one in patches.items()]
+    return _shipped(found, np.arange(400.0, 701.0, 10.0), lambda value: np.clip(value, 0, 1))
 
 
 def _shipped(
-    found: Iterable[tuple[str, Mapping[float, Any]]],
-    grid: np.ndarray,
-    finish: Callable[[np.ndarray], np.ndarray] = lambda value: value,
+    found: Iterable[tuple[str, Any]], grid: np.ndarray, finish: Callable[[np.ndarray], np.ndarray] = lambda value: value
 ) -> Spectra:
     """Spectra that cover the grid, without duplicates."""
-    names: list[str] = []
-    values: list[np.ndarray] = []
+    known: dict[str, np.ndarray] = {}
     for name, one in found:
-        points = sorted(one.items())
-        wavelength_nm, value = (np.array(each, dtype=np.float64) for each in zip(*points, strict=True))
-        if wavelength_nm[0] <= grid[0] and wavelength_nm[-1] >= grid[-1]:
-            value = finish(Spectra((name,), wavelength_nm, value[None]).at(grid)[0])
-            if not values or not np.isclose(value, values, atol=1e-9).reshape(len(values), -1).all(axis=1).any():
-                names.append(name)
-                values.append(value)
-    return _checked("colour-science", tuple(names), grid, np.stack(values))
+        spectrum = Spectra(
+            (name,), np.asarray(one.wavelengths, dtype=np.float64), np.asarray(one.values, dtype=np.float64)[None]
+        )
+        if spectrum.wavelength_nm[0] <= grid[0] and spectrum.wavelength_nm[-1] >= grid[-1]:
+            value = finish(spectrum.at(grid)[0])
+            if not any(np.allclose(value, other, atol=1e-9) for other in known.values()):
+                known[str(name)] = value
+    return _checked("colour-science", tuple(known), grid, np.stack(list(known.values())))

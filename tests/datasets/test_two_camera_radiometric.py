@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +10,6 @@ import scipy.io
 from benchwright.curation.flow import source, step
 from benchwright.curation.rows import Rejected
 from benchwright.curation.run import run
-from benchwright.datasets.spectra import files
 from benchwright.datasets.spectra.files import (
     Spectra,
     read_cameras,
@@ -84,22 +81,6 @@ def test_what_colour_science_ships_is_enough_for_a_set():
     assert {"A", "D65", "FL11", "LED-B3"} <= set(shipped_lights().names)
     assert len(shipped_reflectances().names) >= 48
     assert shipped_reflectances().values.max() <= 1
-
-
-@pytest.mark.parametrize("shipped", [shipped_cameras, shipped_lights, shipped_reflectances])
-def test_tables_of_colour_science_are_what_the_package_itself_gives(shipped, monkeypatch):
-    read = shipped.__wrapped__()
-    monkeypatch.setattr(files, "_READ_VERSIONS", set())
-    given = shipped.__wrapped__()
-    assert read.names == given.names
-    assert read.wavelength_nm.tobytes() == given.wavelength_nm.tobytes()
-    assert read.values.tobytes() == given.values.tobytes()
-
-
-def test_the_package_is_not_imported_for_its_tables():
-    code = "import sys\nfrom benchwright.datasets.spectra import files\n"
-    code += "files.shipped_cameras(), files.shipped_lights(), files.shipped_reflectances()\nprint('colour' in sys.modules)"
-    assert subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 @pytest.mark.parametrize(
