@@ -32,9 +32,6 @@ BORDER = {id(each.__code__) for each in (parts._called, parts._batch_call, parts
 STORES = {store.__file__, stage_rows.__file__}
 ENGINE = {Path(str(each.__file__)).name for each in (parts, shards)}
 
-FEWER = {"clear": ["source.count=400"]}
-"""Settings with which a tiny configuration runs the same code on fewer rows."""
-
 
 def _of_a_step(code: CodeType) -> bool:
     return Path(code.co_filename).name not in ENGINE
@@ -146,7 +143,7 @@ def large_packages() -> None:
 @pytest.mark.parametrize("name", sorted(TITLES))
 def test_what_runs_within_a_step_is_in_its_key(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.getLogger("benchwright"), "handlers", [])  # a command's, of an earlier test: no part of a step
-    todo = api.job(name, config="tiny", overrides=FEWER.get(name, []))
+    todo = api.job(name, config="tiny")
     watch, before = Watch(), sys.getprofile()
     threading.setprofile(watch.beside)
     sys.setprofile(watch.main)
