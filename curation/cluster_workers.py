@@ -71,10 +71,12 @@ class ClusterWorkers:
 
     def __enter__(self) -> ClusterWorkers:
         begin_run()
+        logging.getLogger("distributed.client").addFilter(_not_told)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._disconnect()
+        logging.getLogger("distributed.client").removeFilter(_not_told)
 
     def run(self, jobs: Sequence[StageJob]) -> None:
         """See ``Workers.run``."""
@@ -284,6 +286,11 @@ _Resources = tuple[tuple[str, float], ...]
 def _offers(worker: Mapping[str, Any], needed: Mapping[str, float]) -> bool:
     """Whether a worker, as the scheduler describes it, offers these resources."""
     return all(worker["resources"].get(name, 0) >= amount for name, amount in needed.items())
+
+
+def _not_told(record: logging.LogRecord) -> bool:
+    """Whether a message of dask's client is not one that the run gives in its own words."""
+    return not record.getMessage().startswith("Failed to reconnect to scheduler")
 
 
 class _PartsAtScheduler:
