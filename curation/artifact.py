@@ -65,7 +65,7 @@ class Artifact:
     def rows_view(self, store: Store, recent: Mapping[str, pa.Table] | None = None) -> Rows:
         """View of the rows; parts whose files are in ``recent`` are not read but taken from there."""
         infos = tuple(
-            PartInfo(posixpath.join(folder(self.stage), name), part["rows"], part["files"][name]["size"])
+            PartInfo(posixpath.join(folder(self.stage), name), part["rows"], part["files"].get(name, {}).get("size"))
             for number, part in enumerate(self.parts)
             for name in [f"{part_name(number)}.parquet"]
         )

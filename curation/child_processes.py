@@ -103,9 +103,14 @@ def begun_with_limit(command: Sequence[str], seconds: float, *, stderr: IO[bytes
     if not hasattr(resource, "prlimit"):
         return begin(preexec_fn=functools.partial(limit_cpu, seconds))
     process = begin()
-    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-    soft = int(seconds) + 1
-    resource.prlimit(process.pid, resource.RLIMIT_CPU, (soft if hard < 0 else min(soft, hard), hard))
+    try:
+        hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+        soft = int(seconds) + 1
+        resource.prlimit(process.pid, resource.RLIMIT_CPU, (soft if hard < 0 else min(soft, hard), hard))
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
     return process
 
 

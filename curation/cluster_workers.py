@@ -7,6 +7,7 @@ import bisect
 import collections
 import contextlib
 import dataclasses
+import itertools
 import logging
 import math
 import pickle
@@ -19,7 +20,7 @@ from typing import Any, cast
 from .code_changes import differs, to_check
 from .flow import Stage
 from .part_writer import StepFailed, of_machine
-from .parts import Made, make_parts_apart
+from .parts import Made, ask_again, make_parts_apart
 from .reachable_code import Definitions
 from .requirements import resources_of
 from .rows import one_line
@@ -155,14 +156,24 @@ class ClusterWorkers:
     def _as_they_end(self, parts: _PartsAtScheduler) -> Iterator[tuple[int, Future[Made]]]:
         """Yield the numbers and outcomes of the jobs as they end, those that a lost scheduler had at the next one."""
         failed, lost = dict[int, list[str]](), dict[int, int]()
+        fruitless = 0  # connections in a row that broke without an outcome, though the scheduler was there
         while True:
             parts.move_to(self._client)
             try:
-                yield from self._until_lost(parts, failed, lost)
+                for outcome in self._until_lost(parts, failed, lost):
+                    yield outcome
+                    fruitless = 0
                 return
-            except _lost():
+            except Exception as error:  # a client that is closed meanwhile raises all kinds
+                there = self._client.status == "running"
+                if there and not isinstance(error, _lost()):
+                    raise
                 place = f"the scheduler at {self._address} is gone"
-                self._connect(SchedulerGone(f"{place}; finished parts are kept: run again when it is back"))
+                gone = SchedulerGone(f"{place}; finished parts are kept: run again when it is back")
+                fruitless += there
+                if fruitless == _TRIES:
+                    raise gone from None
+            self._connect(gone)
 
     def _until_lost(
         self, parts: _PartsAtScheduler, failed: dict[int, list[str]], lost: dict[int, int]
@@ -180,6 +191,8 @@ class ClusterWorkers:
         heard = looked = time.monotonic()
         warned, window, counted = False, _WINDOW, -math.inf
         while True:
+            if self._client.status != "running":
+                raise CommClosedError
             if (now := time.monotonic()) - counted > _SILENCE:
                 counted = now
                 with contextlib.suppress(OSError):
@@ -205,8 +218,6 @@ class ClusterWorkers:
                 continue
             with ending.thread_condition:
                 ending.thread_condition.wait(0.1)
-            if self._client.status != "running":
-                raise CommClosedError
             if (now := time.monotonic()) - looked > _SILENCE:
                 looked = now
                 with contextlib.suppress(OSError):  # if the scheduler is lost, the futures end anyway
@@ -236,14 +247,15 @@ class ClusterWorkers:
         _LOGGER.warning("%s: retrying the part (retry %d of %d)", error.cause, len(failed[number]), _TRIES - 1)
         job = parts.jobs[number]
         job.meter.retries += 1
-        parts.release(future)
         others: list[str] = []
         with contextlib.suppress(OSError):  # a lost scheduler ends the futures
             needed = resources_of(job.task.stage)
             able = [address for address, worker in self._workers().items() if _offers(worker, needed)]
             others = [address for address in able if address not in failed[number]]
         # Not with allow_other_workers: if these workers are gone, the scheduler would ignore the required resource.
-        return parts.submit([number], others or None)[0]
+        again = parts.submit([number], others or None)[0]
+        parts.release(future)
+        return again
 
     def _let_anywhere(self, keys: Sequence[str]) -> None:
         """Allow parts to be retried on any worker if the workers that were chosen for them are gone or paused."""
@@ -303,7 +315,7 @@ class _PartsAtScheduler:
     """
 
     def __init__(self, jobs: Sequence[StageJob]) -> None:
-        self.jobs, self.last = jobs, len(jobs) - 1
+        self.jobs, self.last = [*jobs], len(jobs) - 1
         self.numbers: dict[Any, int] = {}
         self._client: Any = None
         self._call = _opener()
@@ -319,13 +331,20 @@ class _PartsAtScheduler:
         return self._resources[self.jobs[number].task.stage.name]
 
     def move_to(self, client: Any) -> None:
-        """Submit from now on by this client, also what has not ended at the scheduler of the client before."""
-        self._client = client
+        """Submit from now on by this client, also what has not ended at the scheduler of the client before.
+
+        Workers that outlive that scheduler go on with the parts that they have, and are refused when they write them.
+        """
+        moved, self._client = self._client is not None, client
         for number in sorted(self.numbers.values(), reverse=True):
             if number <= self.last:
                 self._ahead[self._needed(number)].appendleft(number)
         self.numbers.clear()
         self._there.clear()
+        left = sorted(itertools.chain(*self._ahead.values()))
+        if moved:
+            for number, task in zip(left, ask_again(self.jobs[number].task for number in left), strict=True):
+                self.jobs[number] = dataclasses.replace(self.jobs[number], task=task)
 
     def fill(self, window: int) -> list[Any]:
         """Submit the next jobs until ``window`` with the same needs are at the scheduler; returns their futures.
@@ -336,7 +355,9 @@ class _PartsAtScheduler:
         for needed, ahead in self._ahead.items():
             if (room := min(window - self._there[needed], len(ahead))) > 0:
                 self._client.sync(asyncio.sleep, 0)  # sends what was released before, so that it does not count as well
-                futures += self.submit([ahead.popleft() for _ in range(room)])
+                futures += self.submit([*itertools.islice(ahead, room)])
+                for _ in range(room):  # not before, so that none is lost where the connection is
+                    ahead.popleft()
         return futures
 
     def submit(self, numbers: Sequence[int], workers: Sequence[str] | None = None) -> list[Any]:
@@ -393,7 +414,10 @@ def _tell_losses(jobs: Sequence[StageJob], times: Mapping[int, int], told: dict[
 
 
 def _connected(address: str, timeout_s: float) -> Any:
-    """A client of the scheduler. Raises ``SchedulerGone`` if none answers, and ``ValueError`` for an invalid address."""
+    """A client of the scheduler.
+
+    Raises ``SchedulerGone`` if none answers within ``timeout_s``, and ``ValueError`` for an invalid address.
+    """
     from distributed import Client
     from distributed.core import connect
     from distributed.security import Security
@@ -409,7 +433,7 @@ def _connected(address: str, timeout_s: float) -> Any:
     try:
         # A client would wait forever for the greeting of a server of another kind.
         sync(cast(Any, runner.loop), greet, callback_timeout=2 * timeout_s)
-        return Client(address, timeout=timeout_s, set_as_default=False)
+        return Client(address, timeout=_ANSWER, set_as_default=False)
     except (OSError, TypeError, ValueError) as error:  # also for an invalid address, and tls:// without certificates
         kind = SchedulerGone if isinstance(error, OSError) else ValueError
         raise kind(f"scheduler {address!r} does not answer: {one_line(error, None)}") from error

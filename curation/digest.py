@@ -24,7 +24,7 @@ from .keys import canonical
 from .parquet import compact
 from .part_writer import PartRecord, StepFailed, folder, part_name
 from .rows import is_array, is_blob, string_bytes
-from .store import Store
+from .store import Store, StoreError
 from .threads import in_threads
 
 
@@ -131,8 +131,8 @@ def _fixed(array: pa.Array) -> Any:
 _EARLY_PARTS = 16
 """Maximum number of parts that wait in memory for their turn; further parts are read back from the store."""
 
-_REQUESTS = 8
-"""Number of parts that are read back from an object store at once."""
+_REQUESTS, _READ_BYTES = 8, 1 << 25
+"""Number of parts that are read back from an object store at once, and the most bytes of their files together."""
 
 _NAME_KEYS = ("table", "whole")
 """Kinds of stage whose steps themselves name the rows that they return and reject."""
@@ -163,7 +163,8 @@ class Ledger:
         self._turned: list[pa.Table] = []  # rows whose turn has come
         self._early: dict[int, tuple[pa.Table, pa.Table]] = {}
         self._turn = threading.Condition()
-        self._adding = self._offered = False
+        self._adding = False
+        self._follows = True
         self._recent: dict[str, pa.Table] = {}
         self._recent_bytes = 0
         # For the other kinds of stage, the engine itself copies the keys from the input rows.
@@ -174,7 +175,7 @@ class Ledger:
 
     def offer(self, number: int, rows: pa.Table, rejected: pa.Table) -> None:
         """Add the rows of a part that was just written. May be called from any thread."""
-        self._offered = True
+        self._follows = False
         kept = compact(rows) if self.keeps and self._recent_bytes <= _RECENT_BYTES else rows
         with self._turn:
             if self.keeps:
@@ -205,12 +206,17 @@ class Ledger:
             return part
 
     def follow(self, records: Mapping[int, PartRecord]) -> None:
-        """Add some of the parts that other processes have written, by number, so that few remain for ``finish``."""
+        """Add some of the parts that other processes have written, while further ones are made; ``finish`` adds the others.
+
+        What cannot be read now, ``finish`` tries again.
+        """
         ready: list[PartRecord] = []
-        while len(ready) < _EARLY_PARTS and (record := records.get(self._next + len(ready))):
+        while self._follows and len(ready) < _EARLY_PARTS and (record := records.get(self._next + len(ready))):
             ready.append(record)
-        if not self._offered:
+        try:
             self._add_written(ready)
+        except (OSError, StoreError):
+            self._follows = False
 
     def finish(self, records: Sequence[PartRecord]) -> str:
         """Add the remaining parts, once all of them are written, and return the content digest."""
@@ -220,8 +226,11 @@ class Ledger:
         return digest.hexdigest()
 
     def _add_written(self, records: Sequence[PartRecord]) -> None:
-        threads = 1 if self._store.local else _REQUESTS
-        read = map(self._rows_of, records) if len(records) == 1 else in_threads(self._rows_of, zip(records), threads)
+        if len(records) > 1 and not self._store.local:
+            largest = max(record.files[f"{part_name(record.number)}.parquet"]["size"] for record in records)
+            read = in_threads(self._rows_of, zip(records), min(_REQUESTS, max(_READ_BYTES // max(largest, 1), 1)))
+        else:
+            read = map(self._rows_of, records)
         for rows, rejected in read:
             self._add(rows, rejected)
 

@@ -19,6 +19,7 @@ import threading
 import time
 import traceback
 import typing
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -160,6 +161,15 @@ def _check_asked_for(task: PartTask) -> None:
         now = b""
     if now != task.begun.encode():
         raise _failed(task, "", _ENDED)
+
+
+def ask_again(tasks: Iterable[PartTask]) -> list[PartTask]:
+    """The tasks for other workers than before, whose parts are refused from now on."""
+    begun = uuid.uuid4().hex
+    again = [dataclasses.replace(task, begun=begun) for task in tasks]
+    for stage, store in {task.stage.name: task.store for task in again}.items():
+        store.write(posixpath.join(folder(stage), BEGUN), begun.encode())
+    return again
 
 
 def make_parts_apart(task: PartTask, *, elsewhere: bool = False) -> Made:

@@ -43,8 +43,9 @@ from .rows import Blob, is_text, one_line, printable
 _BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "r2"}
 """Protocols of object stores."""
 
-_SMALL_BYTES = 1 << 20
-"""Bytes up to which reading all of a remote file costs no more than another request."""
+SMALL_BYTES, _MOST_BYTES = 1 << 20, 1 << 26
+"""Bytes of a remote file up to which reading all of it costs no more than another request, and up to which it is read at once
+where all of it is wanted."""
 
 
 class StoreError(RuntimeError):
@@ -351,13 +352,12 @@ class Store:
             start: first row.
             stop: row after the last one; None: all.
             encoded: text columns that are returned as dictionaries.
-            size: bytes of the file if they are known: all of a remote file, or a small one, is then read by one request, not
-                three.
+            size: bytes of the file if they are known: a remote file that is not large is then read by one request, not three.
             data: content of the file, if it has been read.
         """
         if data is None and size is not None and not self.local:
             everything = columns is None and (start, stop) == (0, None)
-            data = self.read(name, 0, size) if everything or size <= _SMALL_BYTES else None
+            data = self.read(name, 0, size) if size <= (_MOST_BYTES if everything else SMALL_BYTES) else None
         with self._parquet(name, encoded, data) as file:
             if missing := [column for column in columns or () if column not in file.schema_arrow.names]:
                 raise StoreError(f"{self.url}: file {name} is damaged: it has no column {missing[0]!r}")

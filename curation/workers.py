@@ -179,6 +179,8 @@ def finish(jobs: Sequence[StageJob], ended: Iterable[tuple[int, Future[Made]]], 
                 cancel_after(number)
         if failed and not any(each < min(failed) for each in waiting):
             raise failed[min(failed)]
+    if waiting:
+        raise RuntimeError(f"{stages_of(jobs)}: {len(waiting)} of {len(jobs)} tasks did not end")
 
 
 def _records_of(made: Made, job: StageJob) -> list[PartRecord]:

@@ -265,6 +265,21 @@ def name_worker(row: Number, *, device: str = "cpu") -> Met:
     return Met(row.key, str(get_worker().name))
 
 
+def outlive(row: Number, *, folder: str) -> Met:
+    """Made at once by the worker ``second``, but for number 2, before which ``first`` may go on, which waits for that."""
+    from distributed import get_worker
+
+    name, place = str(get_worker().name), Path(folder)
+    if name == "first":
+        (place / "started").touch()
+        while not (place / "go").exists():
+            time.sleep(0.02)
+    elif row.value == 2:
+        (place / "go").touch()
+        time.sleep(1)  # in which the other would write its part
+    return Met(row.key, name)
+
+
 def warns(row: Number) -> Number:
     if row.value % 10 == 3:
         logging.getLogger("benchwright").warning("%s is a three", row.key)

@@ -7,6 +7,7 @@ import logging
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,10 +18,11 @@ import pytest
 from benchwright.curation import cluster_workers
 from benchwright.curation.artifact import load_made
 from benchwright.curation.flow import Flow, PlanError, source, step
-from benchwright.curation.keys import where
+from benchwright.curation.keys import how, where
 from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.run import Progress, run
 from benchwright.curation.store import Store
+from benchwright.curation.verify import verify
 from benchwright.pipelines import api
 from benchwright.pipelines.cli import main as cli
 
@@ -488,10 +490,19 @@ asyncio.run(until_killed())
 """A scheduler at a port, and its only worker."""
 
 
+@pytest.mark.parametrize("busy_s", [0, 2])
 def test_a_run_waits_for_its_scheduler_and_goes_on_at_the_next_one(
-    on_warning: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    on_warning: Callable[..., None],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    busy_s: float,
 ) -> None:
-    """None is there at first; the first one is killed, with its worker, and a second one begun at its address."""
+    """None is there at first; the first one is killed, with its worker, and a second one begun at its address.
+
+    The client has given up when a run that was busy meanwhile looks again.
+    """
+    monkeypatch.setattr(cluster_workers, "_ANSWER", 0.5 if busy_s else 5.0)
     (tmp_path / "numbers.txt").write_text("".join(f"{n}\n" for n in range(1, 9)))
     flow = source("listed", step(steps.read_numbers, path=where(tmp_path / "numbers.txt")))
     flow = flow.each("met", step(steps.name_worker), rows_per_part=1)
@@ -508,6 +519,7 @@ def test_a_run_waits_for_its_scheduler_and_goes_on_at_the_next_one(
     def kill_first(progress: Progress) -> None:
         if progress.stage == "met" and progress.rows == 3:
             begun[0].kill()
+            time.sleep(busy_s)
 
     on_warning(begin)
     try:
@@ -521,6 +533,44 @@ def test_a_run_waits_for_its_scheduler_and_goes_on_at_the_next_one(
     makers = done.rows().table(["worker"])["worker"].to_pylist()
     assert makers[:3] == ["first"] * 3
     assert makers[-1] == "second"
+
+
+def test_a_worker_that_outlives_its_scheduler_writes_no_part_that_the_next_one_has_made(tmp_path: Path) -> None:
+    (tmp_path / "numbers.txt").write_text("1\n2\n")
+    flow = source("listed", step(steps.read_numbers, path=where(tmp_path / "numbers.txt")))
+    flow = flow.each("met", step(steps.outlive, folder=how(str(tmp_path))), rows_per_part=1)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    address, begun = f"tcp://127.0.0.1:{port}", list[subprocess.Popen[bytes]]()
+
+    def begin(module: str, *arguments: str) -> None:
+        command = [sys.executable, "-m", f"distributed.cli.dask_{module}", "--no-dashboard", *arguments]
+        begun.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
+
+    def serve(worker: str) -> None:
+        begin("scheduler", "--host", "127.0.0.1", "--port", str(port))
+        begin("worker", address, "--no-nanny", "--nthreads", "1", "--name", worker, "--local-directory", str(tmp_path))
+
+    def replace() -> None:
+        while not (tmp_path / "started").exists():
+            time.sleep(0.02)
+        begun[0].kill()
+        serve("second")
+
+    replacing = threading.Thread(target=replace)
+    serve("first")
+    try:
+        replacing.start()
+        done = run(flow, str(tmp_path / "out"), scheduler=address, wait_for_scheduler_s=60)
+    finally:
+        (tmp_path / "started").touch()
+        replacing.join()
+        for process in begun:
+            process.kill()
+            process.wait()
+    assert done.rows().table(["worker"])["worker"].to_pylist() == ["second", "second"]
+    assert verify(str(tmp_path / "out")) == []
 
 
 @pytest.mark.parametrize("waits", [False, True])

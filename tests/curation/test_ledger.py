@@ -24,14 +24,19 @@ def part(number: int) -> pa.Table:
 
 
 class Reading:
-    """A store of the parts that knows which were read back."""
+    """A store of the parts that knows which were read back, and cannot read those that are ``away``."""
 
     def __init__(self) -> None:
         self.read: list[int] = []
+        self.away: set[int] = set()
+        self.local: str | None = "here"
 
-    def read_parquet(self, name: str, columns: object = None) -> pa.Table:
+    def read_parquet(self, name: str, columns: object = None, *, size: int) -> pa.Table:
         (number,) = map(int, re.findall(r"\d+", name.rpartition("/")[2]))
         self.read.append(number)
+        if number in self.away:
+            raise ConnectionResetError("the store is not there")
+        assert size == 100 + number
         return part(number)
 
 
@@ -40,8 +45,12 @@ def ledger() -> tuple[Ledger, Reading]:
     return Ledger(cast(Any, store), Stage("some", "table", cast(Any, None), "before")), store
 
 
+def record(number: int) -> PartRecord:
+    return PartRecord(number, 1, 1, {}, {f"part-{number:05}.parquet": {"size": 100 + number}})
+
+
 def told(ledger: Ledger, count: int) -> tuple[str, int]:
-    digest = ledger.finish([PartRecord(number, 1, 1, {}, {}) for number in range(count)])
+    digest = ledger.finish([record(number) for number in range(count)])
     assert ledger.keys is not None
     return digest, ledger.keys.total()
 
@@ -108,6 +117,32 @@ def test_parts_that_came_too_early_are_read_back() -> None:
         one.offer(number, part(number), NO_REJECTS)
     assert told(one, 21) == in_order(21)
     assert store.read == [17, 18, 19, 20]
+
+
+@pytest.mark.parametrize("local", ["here", None])
+def test_parts_of_other_processes_are_read_back_while_others_are_made(local: str | None) -> None:
+    one, store = ledger()
+    store.local = local
+    records: dict[int, PartRecord] = {}
+    for number in random.Random(5).sample(range(60), 60):
+        records[number] = record(number)
+        one.follow(records)
+    assert len(store.read) > 40
+    assert told(one, 60) == in_order(60)
+    assert sorted(store.read) == list(range(60))
+
+
+def test_what_cannot_be_read_back_now_is_read_in_the_end() -> None:
+    one, store = ledger()
+    records = {number: record(number) for number in range(20)}
+    store.away = {3}
+    one.follow(records)
+    one.follow(records)
+    assert store.read == [0, 1, 2, 3]
+    with pytest.raises(ConnectionResetError):
+        told(one, 20)
+    store.away = set()
+    assert told(one, 20) == in_order(20)
 
 
 def test_nobody_waits_for_one_who_failed(monkeypatch: pytest.MonkeyPatch) -> None:
