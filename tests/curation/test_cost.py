@@ -254,25 +254,36 @@ for name in ("hold_each", "hold_one"):
     cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=[name]))
 
 
-def holding(folder: Path, count: int) -> tuple[Flow, str]:
-    """A finished run of a ``whole`` stage that holds its rows, and of a stage in parts that does not."""
+def holding(folder: Path, count: int) -> Flow:
+    """A ``whole`` stage that holds its rows, and a stage in parts that does not."""
     path = folder / f"{count}.txt"
     path.write_text("".join(f"{n}\n" for n in range(count)))
     flow = source("listed", step(steps.read_numbers, path=where(path)), rows_per_part=1000)
-    flow = flow.whole("held", step(hold_each)).each("spun", step(hold_one), rows_per_part=10)
-    run(flow, str(folder / str(count)), scheduler="sync")
-    return flow, str(folder / str(count))
+    return flow.whole("held", step(hold_each)).each("spun", step(hold_one), rows_per_part=10)
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from benchwright.curation.run import run
+from tests.curation.test_cost import holding
+for count in (100, 300, 1200):
+    run(holding(Path(sys.argv[1]), count), f"{sys.argv[1]}/{count}", scheduler="sync")
+"""
+"""In a process of its own, which keeps nothing of other tests."""
 
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="the system lets no process forget its peak")
 def test_memory_grows_with_the_rows_of_a_stage_that_takes_all_of_them(tmp_path: Path) -> None:
-    flow, out = holding(tmp_path, 300)
-    sample = status(flow, out)
-    made = {stage.name: load_made(Store(out), stage.name) for stage, _ in sample}
-    _, less = holding(tmp_path, 100)
-    smaller = {name: (100, load_made(Store(less), name)) for name in made}
-    _, more = holding(tmp_path, 1200)
-    real = {name: load_made(Store(more), name)["cost"]["peak_bytes"] for name in made}
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    subprocess.run([sys.executable, "-c", HOLD, str(tmp_path)], env=environment, check=True)
+    sample = status(holding(tmp_path, 300), str(tmp_path / "300"))
+    less, made, more = (
+        {stage.name: load_made(Store(str(tmp_path / count)), stage.name) for stage, _ in sample}
+        for count in ("100", "300", "1200")
+    )
+    smaller = {name: (100, each) for name, each in less.items()}
+    real = {name: each["cost"]["peak_bytes"] for name, each in more.items()}
     listed, held, spun = cost_estimates(sample, made, {"listed": 1200})
     assert (listed.peak_at_least, held.peak_at_least, spun.peak_at_least) == (True, True, False)
     assert held.peak_bytes == made["held"]["cost"]["peak_bytes"] < real["held"] - (250 << 20)
