@@ -88,9 +88,13 @@ def _fault_message(number: int, who: str, silence_s: float, helps: str) -> str:
 def limit_cpu(seconds: float) -> None:
     """Make the kernel end this process by SIGXCPU after ``seconds`` more of processor time."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-    soft = int(used.ru_utime + used.ru_stime + seconds) + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (soft if hard < 0 else min(soft, hard), hard))
+    resource.setrlimit(resource.RLIMIT_CPU, _cpu_limits(used.ru_utime + used.ru_stime + seconds))
+
+
+def _cpu_limits(seconds: float) -> tuple[int, int]:
+    """Soft and hard limit: ``seconds`` of processor time, rounded up, or less if this process may set no more."""
+    soft, hard = int(seconds) + 1, resource.getrlimit(resource.RLIMIT_CPU)[1]
+    return soft if hard < 0 else min(soft, hard), hard
 
 
 def begun_with_limit(command: Sequence[str], seconds: float, *, stderr: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -104,9 +108,7 @@ def begun_with_limit(command: Sequence[str], seconds: float, *, stderr: IO[bytes
         return begin(preexec_fn=functools.partial(limit_cpu, seconds))
     process = begin()
     try:
-        hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-        soft = int(seconds) + 1
-        resource.prlimit(process.pid, resource.RLIMIT_CPU, (soft if hard < 0 else min(soft, hard), hard))
+        resource.prlimit(process.pid, resource.RLIMIT_CPU, _cpu_limits(seconds))
     except BaseException:
         process.kill()
         process.wait()

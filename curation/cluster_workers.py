@@ -1,32 +1,24 @@
-"""Workers of a dask.distributed cluster: parts at its scheduler, lost workers, retries, and what the run waits for."""
+"""Workers of a dask.distributed cluster: its scheduler lost and found, lost workers, retries, and what the run waits for."""
 
 from __future__ import annotations
 
-import asyncio
 import bisect
-import collections
 import contextlib
-import dataclasses
-import itertools
 import logging
 import math
-import pickle
 import time
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, cast
 
-from .code_changes import differs, to_check
 from .flow import Stage
-from .part_writer import StepFailed, of_machine
-from .parts import Made, ask_again, make_parts_apart
-from .reachable_code import Definitions
+from .part_writer import StepFailed
+from .parts import Made
+from .parts_at_scheduler import AtWorker, PartsAtScheduler, connection_lost
 from .requirements import resources_of
 from .rows import one_line
 from .stage_maker import StageJob
-from .tasks import PartTask
-from .workers import begin_run, finish, packed, stages_of
+from .workers import begin_run, finish, stages_of
 
 _LOGGER = logging.getLogger("benchwright")
 
@@ -85,7 +77,7 @@ class ClusterWorkers:
             return
         from distributed import KilledWorker
 
-        parts = _PartsAtScheduler(jobs)
+        parts = PartsAtScheduler(jobs)
         try:
             if self._client is None:
                 self._connect()
@@ -153,7 +145,7 @@ class ClusterWorkers:
         """Number of parts that may be at the scheduler."""
         return max(_WINDOW, _PER_THREAD * sum(worker["nthreads"] for worker in self._workers().values()))
 
-    def _as_they_end(self, parts: _PartsAtScheduler) -> Iterator[tuple[int, Future[Made]]]:
+    def _as_they_end(self, parts: PartsAtScheduler) -> Iterator[tuple[int, Future[Made]]]:
         """Yield the numbers and outcomes of the jobs as they end, those that a lost scheduler had at the next one."""
         failed, lost = dict[int, list[str]](), dict[int, int]()
         fruitless = 0  # connections in a row that broke without an outcome, though the scheduler was there
@@ -166,7 +158,7 @@ class ClusterWorkers:
                 return
             except Exception as error:  # a client that is closed meanwhile raises all kinds
                 there = self._client.status == "running"
-                if there and not isinstance(error, _lost()):
+                if there and not isinstance(error, connection_lost()):
                     raise
                 place = f"the scheduler at {self._address} is gone"
                 gone = SchedulerGone(f"{place}; finished parts are kept: run again when it is back")
@@ -176,7 +168,7 @@ class ClusterWorkers:
             self._connect(gone)
 
     def _until_lost(
-        self, parts: _PartsAtScheduler, failed: dict[int, list[str]], lost: dict[int, int]
+        self, parts: PartsAtScheduler, failed: dict[int, list[str]], lost: dict[int, int]
     ) -> Iterator[tuple[int, Future[Made]]]:
         """Submit the jobs, and yield their numbers and outcomes as they end; warn once if nothing ends for want of a worker.
 
@@ -235,13 +227,13 @@ class ClusterWorkers:
             return dict(zip(futures, self._client.gather(futures), strict=True))
         return {}
 
-    def _tried_again(self, parts: _PartsAtScheduler, future: Any, failed: dict[int, list[str]]) -> Any:
+    def _tried_again(self, parts: PartsAtScheduler, future: Any, failed: dict[int, list[str]]) -> Any:
         """The future of a retry if the part failed because of a machine, on another worker if possible; otherwise None.
 
         ``failed`` are the addresses of the workers that have failed at each part so far; the current worker is added.
         """
         error = future.exception() if future.status == "error" else None
-        if not isinstance(error, _AtWorker) or len(failed.get(number := parts.numbers[future], ())) + 1 == _TRIES:
+        if not isinstance(error, AtWorker) or len(failed.get(number := parts.numbers[future], ())) + 1 == _TRIES:
             return None
         failed.setdefault(number, []).append(error.worker)
         _LOGGER.warning("%s: retrying the part (retry %d of %d)", error.cause, len(failed[number]), _TRIES - 1)
@@ -291,10 +283,6 @@ class ClusterWorkers:
             _tell_losses(jobs, times, told)
 
 
-_Resources = tuple[tuple[str, float], ...]
-"""Names of resources, and how much is needed of each."""
-
-
 def _offers(worker: Mapping[str, Any], needed: Mapping[str, float]) -> bool:
     """Whether a worker, as the scheduler describes it, offers these resources."""
     return all(worker["resources"].get(name, 0) >= amount for name, amount in needed.items())
@@ -303,99 +291,6 @@ def _offers(worker: Mapping[str, Any], needed: Mapping[str, float]) -> bool:
 def _not_told(record: logging.LogRecord) -> bool:
     """Whether a message of dask's client is not one that the run gives in its own words."""
     return not record.getMessage().startswith("Failed to reconnect to scheduler")
-
-
-class _PartsAtScheduler:
-    """The parts of jobs that are at a scheduler: only so many at a time, in order.
-
-    Attributes:
-        jobs: all jobs.
-        numbers: futures of the parts at the scheduler -> numbers of their jobs.
-        last: number of the last job that is not cancelled.
-    """
-
-    def __init__(self, jobs: Sequence[StageJob]) -> None:
-        self.jobs, self.last = [*jobs], len(jobs) - 1
-        self.numbers: dict[Any, int] = {}
-        self._client: Any = None
-        self._call = _opener()
-        self._first = {job.task.stage.name: job.task for job in reversed(jobs)}
-        self._shared = {name: packed((_make_at_worker, task, *to_check(task.stage))) for name, task in self._first.items()}
-        self._resources = {name: (*resources_of(task.stage).items(),) for name, task in self._first.items()}
-        self._there = collections.Counter[_Resources]()
-        self._ahead = collections.defaultdict[_Resources, collections.deque[int]](collections.deque)
-        for number in range(len(jobs)):
-            self._ahead[self._needed(number)].append(number)
-
-    def _needed(self, number: int) -> _Resources:
-        return self._resources[self.jobs[number].task.stage.name]
-
-    def move_to(self, client: Any) -> None:
-        """Submit from now on by this client, also what has not ended at the scheduler of the client before.
-
-        Workers that outlive that scheduler go on with the parts that they have, and are refused when they write them.
-        """
-        moved, self._client = self._client is not None, client
-        for number in sorted(self.numbers.values(), reverse=True):
-            if number <= self.last:
-                self._ahead[self._needed(number)].appendleft(number)
-        self.numbers.clear()
-        self._there.clear()
-        left = sorted(itertools.chain(*self._ahead.values()))
-        if moved:
-            for number, task in zip(left, ask_again(self.jobs[number].task for number in left), strict=True):
-                self.jobs[number] = dataclasses.replace(self.jobs[number], task=task)
-
-    def fill(self, window: int) -> list[Any]:
-        """Submit the next jobs until ``window`` with the same needs are at the scheduler; returns their futures.
-
-        With the same needs, since jobs that wait for a worker with their resources must not delay the others.
-        """
-        futures: list[Any] = []
-        for needed, ahead in self._ahead.items():
-            if (room := min(window - self._there[needed], len(ahead))) > 0:
-                self._client.sync(asyncio.sleep, 0)  # sends what was released before, so that it does not count as well
-                futures += self.submit([*itertools.islice(ahead, room)])
-                for _ in range(room):  # not before, so that none is lost where the connection is
-                    ahead.popleft()
-        return futures
-
-    def submit(self, numbers: Sequence[int], workers: Sequence[str] | None = None) -> list[Any]:
-        """Submit jobs that need the same resources, to these workers only unless None; returns their futures."""
-        needed = self._needed(numbers[0])
-        tasks = [self.jobs[number].task for number in numbers]
-        futures = self._client.map(
-            self._call,
-            [pickle.loads] * len(tasks),
-            [self._shared[task.stage.name] for task in tasks],  # which is sent to the scheduler once
-            [self._own(task) for task in tasks],
-            # A large group of keys would wait at the scheduler, while workers get those that are submitted later, one by one.
-            key=[f"part-{uuid.uuid4().hex}" for _ in numbers],
-            workers=workers,
-            resources=dict(needed) or None,
-            pure=False,
-        )
-        self.numbers.update(zip(futures, numbers, strict=True))
-        self._there[needed] += len(numbers)
-        return futures
-
-    def _own(self, task: PartTask) -> bytes:
-        """What distinguishes a task from the first one of its stage; to pickle all of it takes several times as long."""
-        first = vars(self._first[task.stage.name])
-        return pickle.dumps({name: value for name, value in vars(task).items() if value is not first[name]})
-
-    def release(self, future: Any) -> None:
-        self._there[self._needed(self.numbers.pop(future))] -= 1
-        future.release()
-
-    def cancel_after(self, number: int) -> None:
-        """Cancel the parts after a job, and submit none of them any more."""
-        self.last = min(self.last, number)
-        for ahead in self._ahead.values():
-            while ahead and ahead[-1] > number:
-                ahead.pop()
-        with contextlib.suppress(OSError, *_lost()):  # a lost scheduler makes none of them
-            self._client.cancel([future for future, at in self.numbers.items() if at > number and not future.cancelled()])
 
 
 def _tell_losses(jobs: Sequence[StageJob], times: Mapping[int, int], told: dict[int, int]) -> None:
@@ -441,15 +336,6 @@ def _connected(address: str, timeout_s: float) -> Any:
         runner.stop()
 
 
-def _lost() -> tuple[type[Exception], ...]:
-    """What a client raises that has lost its connection, by which its futures are cancelled."""
-    from distributed import CancelledError
-    from distributed.client import ClosedClientError
-    from distributed.comm import CommClosedError
-
-    return CancelledError, CommClosedError, ClosedClientError
-
-
 def _outcome(future: Any, gathered: Mapping[Any, Made | str], job: StageJob) -> Future[Made]:
     """What a future of the cluster ended with, as that of a pool of this machine."""
     outcome = Future[Made]()
@@ -461,60 +347,10 @@ def _outcome(future: Any, gathered: Mapping[Any, Made | str], job: StageJob) -> 
         if isinstance(made, str):
             raise StepFailed(f"stage {job.task.stage.name!r}: {made}")
         outcome.set_result(made)
-    except _AtWorker as error:
+    except AtWorker as error:
         outcome.set_exception(error.cause)
     except Exception as error:  # as a pool does
-        if isinstance(error, _lost()):
+        if isinstance(error, connection_lost()):
             raise
         outcome.set_exception(error)
     return outcome
-
-
-class _AtWorker(Exception):
-    """A part failed because of the machine of ``worker``."""
-
-    def __init__(self, worker: str, cause: Exception) -> None:
-        super().__init__(worker, cause)
-        self.worker, self.cause = worker, cause
-
-
-def _make_at_worker(
-    worker: str, own: Mapping[str, Any], task: PartTask, code: Definitions, files: Mapping[str, str]
-) -> Made | str:
-    """``make_parts_apart`` on a cluster worker, of a task with its ``own`` attributes.
-
-    Returns a message if the worker's code differs: see ``code_changes.to_check``.
-    """
-    if message := differs(code, files):
-        return f"worker {worker}: {message}: update it there, and restart the worker"
-    try:
-        return make_parts_apart(dataclasses.replace(task, **own), elsewhere=True)
-    except Exception as error:  # any exception, since this is the boundary between processes
-        if not of_machine(error):
-            raise
-        failed = error
-    raise _AtWorker(worker, failed)  # outside the handler, so that it has no context, which would be pickled too
-
-
-def _opener() -> Callable[[Callable[[bytes], Any], bytes, bytes], Any]:
-    """Function that unpacks and runs a task of ``packed`` on a cluster worker; it returns a message if unpacking fails.
-
-    The run would wait forever for a task that a worker cannot unpickle, so this function can be unpickled without importing
-    benchwright.
-    """
-
-    def make(read: Callable[[bytes], Any], packed: bytes, own: bytes) -> Any:
-        from distributed import get_worker
-
-        worker: str = get_worker().address
-        try:
-            (call, *arguments), attributes = read(packed), read(own)
-        except ModuleNotFoundError as error:
-            return f"worker {worker} has no module {error.name!r}: install there what is installed here"
-        except Exception as error:
-            text = " ".join(str(error).split())
-            why = f"{type(error).__name__}: {text}"
-            return f"worker {worker} cannot unpickle its task: {why}: install there what is installed here"
-        return call(worker, attributes, *arguments)
-
-    return make

@@ -32,7 +32,7 @@ from .reachable_code import one_look
 from .recipe import recipe_of, sources_among, within
 from .records import sealed
 from .requirements import needs_gpu
-from .store import SMALL_BYTES, Store, StoreError
+from .store import Store, StoreError
 from .tasks import PartTask, stage_tasks
 
 FINGERPRINTS = ".fingerprints.json"
@@ -246,7 +246,7 @@ class StageMaker:
             if artifact.kept and artifact.key == sha256(canonical(recipe)):  # the code is again the one that made it
                 artifact = self._save(dataclasses.replace(artifact, kept={}))
             if self.store.local is None:
-                self._remove_room()
+                self._remove_room()  # what a killed worker sent may have come after the stage was finished
             self._check_rejects(artifact)  # the budget may have changed, or have been exceeded before
             report("reused", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()))
             self._artifact = artifact
@@ -357,8 +357,7 @@ class StageMaker:
             return False
         place = posixpath.join(folder(self.stage.name), name)
         try:
-            small = self.store.local is None and there[name] <= SMALL_BYTES
-            data = self.store.read(place, 0, there[name]) if small else None
+            data = self.store.at_once(place, there[name])
             footer = self.store.footer(place, data)
             if footer["signature"] != task.signature():
                 return False

@@ -43,7 +43,7 @@ from .rows import Blob, is_text, one_line, printable
 _BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "r2"}
 """Protocols of object stores."""
 
-SMALL_BYTES, _MOST_BYTES = 1 << 20, 1 << 26
+_SMALL_BYTES, _MOST_BYTES = 1 << 20, 1 << 26
 """Bytes of a remote file up to which reading all of it costs no more than another request, and up to which it is read at once
 where all of it is wanted."""
 
@@ -229,6 +229,10 @@ class Store:
             raise StoreError(f"{self.url}: file {name} ends before byte {start + size}")
         return data
 
+    def at_once(self, name: str, size: int, *, most: int = _SMALL_BYTES) -> bytes | None:
+        """Content of a remote file of ``size`` bytes, at most ``most``; None of one that should be read in pieces."""
+        return self.read(name, 0, size) if self.local is None and size <= most else None
+
     def _requested(self, name: str, start: int, size: int | None) -> bytes | None:
         """Bytes of a remote file, in one request; None if the request of a byte range fails, as it does past the end.
 
@@ -355,9 +359,9 @@ class Store:
             size: bytes of the file if they are known: a remote file that is not large is then read by one request, not three.
             data: content of the file, if it has been read.
         """
-        if data is None and size is not None and not self.local:
+        if data is None and size is not None:
             everything = columns is None and (start, stop) == (0, None)
-            data = self.read(name, 0, size) if size <= (_MOST_BYTES if everything else SMALL_BYTES) else None
+            data = self.at_once(name, size, most=_MOST_BYTES if everything else _SMALL_BYTES)
         with self._parquet(name, encoded, data) as file:
             if missing := [column for column in columns or () if column not in file.schema_arrow.names]:
                 raise StoreError(f"{self.url}: file {name} is damaged: it has no column {missing[0]!r}")

@@ -308,7 +308,7 @@ def test_dask_is_named_where_workers_are():
         for _, name in imports(file, (ROOT / file).read_text("utf-8"))
         if name.split(".")[0] in ("dask", "distributed")
     }
-    assert users <= {"curation/cluster_workers.py", "curation/local_cluster.py"}
+    assert users <= {"curation/cluster_workers.py", "curation/local_cluster.py", "curation/parts_at_scheduler.py"}
 
 
 def test_help_pays_for_no_heavy_library(tmp_path):
