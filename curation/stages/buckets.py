@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..rows import REJECTS, Sifted
+from ..threads import ahead
 from .external_sort import DIGITS, MOST_DIGITS, NO_NUMBER, RowOrder, numbers_of_digits, sorted_by_numbers
 from .reorder import StoredRows, reorder
 from .spill import SpillableArray
@@ -195,7 +196,7 @@ def _times(rows: StoredRows, by: str, scratch: str | None, *, only_times: bool =
             raise ValueError(f"column {by!r} holds {other!r}: text to make buckets by is 1 to {MOST_DIGITS} digits")
         return numbers
     values = SpillableArray(np.int64, scratch=scratch)
-    for table in rows.batches([by]):
+    for table in ahead(rows.batches([by])):
         column = table[by].cast(pa.timestamp("us")) if pa.types.is_timestamp(kind) else table[by]
         values.append(column.cast(pa.int64()).fill_null(NO_NUMBER).to_numpy())
     return values

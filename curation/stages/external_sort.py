@@ -158,10 +158,12 @@ def sorted_by_numbers(values: SpillableArray, *, absent: int | None = None, scra
     """
     kind = numbers_dtype(len(values))
     if len(values) <= HELD_NUMBERS:
-        numbers, rows = values[:], np.arange(len(values), dtype=kind)
-        if absent is not None and np.any(numbers == absent):
-            numbers, rows = numbers[numbers != absent], rows[numbers != absent]
-        yield rows[stable_order(numbers)]
+        numbers = values[:]
+        if absent is None or not np.any(there := numbers == absent):
+            yield stable_order(numbers).astype(kind)
+            return
+        rows = np.flatnonzero(~there).astype(kind)
+        yield rows[stable_order(numbers[rows])]
         return
     border_numbers, border_rows = _number_borders(values, absent)
     cuts = SpilledNumbers(len(border_rows) + 1, [kind, np.int64], scratch=scratch)
@@ -257,9 +259,20 @@ def stable_order(values: np.ndarray) -> np.ndarray:
     values <<= bits
     for piece in pieces:
         values[piece] |= np.arange(*piece.indices(count))
-    values.sort()
+    _sort(values)
     values &= (1 << bits) - 1
     return values
+
+
+def _sort(values: np.ndarray) -> None:
+    """Sort distinct integers in place; many of them by two threads."""
+    middle = len(values) // 2
+    if len(values) < _PIECE:
+        values.sort()
+        return
+    values.partition(middle)
+    for _ in in_threads(np.ndarray.sort, [(values[:middle],), (values[middle:],)]):
+        pass
 
 
 # ------------------------------------------------------------------------------------------------------------- places
