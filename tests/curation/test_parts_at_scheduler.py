@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,6 +102,33 @@ def test_the_window_grows_with_the_cluster(cluster: Any, watch: Watch, tmp_path:
         run(met, str(tmp_path / "out"), scheduler=cluster.scheduler_address, on_progress=grow)
     assert most == [12]
     assert watch.most == 24
+
+
+def test_parts_whose_submission_fails_are_submitted_by_the_next_connection(
+    cluster: Any, watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first connection ends as the run submits parts for the third time, while others are at the scheduler."""
+    connected, connections = cluster_workers._connected, list[Any]()
+
+    def connect(address: str, timeout_s: float) -> Any:
+        client = connected(address, timeout_s)
+        submit, calls = client.map, itertools.count(1)
+
+        def end_and_submit(*arguments: Any, **settings: Any) -> Any:
+            if client is connections[0] and next(calls) == 3:
+                client.close()
+            return submit(*arguments, **settings)
+
+        client.map = end_and_submit
+        connections.append(client)
+        return client
+
+    monkeypatch.setattr(cluster_workers, "_connected", connect)
+    drawn = numbered(tmp_path, 60).each("drawn", step(steps.draw, factor=3, seed=1), rows_per_part=1)
+    done = run(drawn, str(tmp_path / "cluster"), scheduler=cluster.scheduler_address, wait_for_scheduler_s=60)
+    alone = run(drawn, str(tmp_path / "alone"), scheduler="sync")
+    assert len(connections) == 2
+    assert [each.digest for each in done.artifacts] == [each.digest for each in alone.artifacts]
 
 
 def test_after_a_failure_no_later_part_is_submitted(cluster: Any, watch: Watch, tmp_path: Path) -> None:
