@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...curation.rows import Sifted
-from ...datasets.reader.features import read_features
 from ...datasets.reader.index import DatasetIndex
 from ...datasets.reader.samples import Samples
 from ...datasets.two_camera.augment import Changes, changes_in
@@ -28,10 +28,12 @@ from ...eval.protocols.cross_validation import (
     estimate_folds,
     examples,
 )
-from ...training.illuminants.pictures import LinearPictures
+from ...training.illuminants.pictures import LinearPictures, StoredPictures
 from ...training.two_camera.reillumination import reilluminated
 from ..experiments import LOGGER, rejected_training, training_text
 from ..training_results import NOT_FITTED
+
+_BLOCK = 64  # pictures checked at once
 
 
 def learn_folds(
@@ -41,7 +43,7 @@ def learn_folds(
     dataset: str,
     estimator: Callable[..., Estimator],
     rows: Callable[[str, str, Direction], PairExamples],
-    pictures: Callable[..., tuple[LinearPictures, Mapping[str, int]]] | None,
+    pictures: Callable[..., tuple[StoredPictures, Mapping[str, int]]] | None,
     changes: Callable[..., Changes] | None,
     folder: str,
 ) -> Iterator[pa.Table | Sifted]:
@@ -66,7 +68,7 @@ def learn_folds(
     if changes is not None:
         made.relit_pictures = settings["relit_pictures"]  # type: ignore[attr-defined]
 
-    def pictures_by(keys: NDArray[np.str_], lights: NDArray[np.str_] | None = None) -> LinearPictures:
+    def pictures_by(keys: NDArray[np.str_], lights: NDArray[np.str_] | None = None) -> StoredPictures:
         if pictures is None:
             return no_pictures(keys)
         seen, at = pictures(dataset, digest, settings["longest_px"])
@@ -75,9 +77,7 @@ def learn_folds(
             matrices, of = changes(dataset, digest)
             rows = np.asarray([of[pair] for pair in zip(keys.tolist(), lights.tolist(), strict=True)], dtype=np.int64)
             mine = mine.relit(*matrices[:, rows])
-        if settings["direction"] == "1to2" or mine.second is None:
-            return mine
-        return LinearPictures(mine.second, mine.usable, mine.images)
+        return mine if settings["direction"] == "1to2" else mine.changed(_swapped)
 
     try:
         yield from estimate_folds(
@@ -92,6 +92,10 @@ def learn_folds(
         yield rejected_training(ESTIMATES, error)
     except NotFitted as error:
         yield rejected_training(ESTIMATES, error, NOT_FITTED)
+
+
+def _swapped(pictures: LinearPictures, rows: NDArray[np.int64]) -> LinearPictures:
+    return pictures if pictures.second is None else LinearPictures(pictures.second, pictures.usable, pictures.images)
 
 
 @functools.lru_cache(maxsize=2)
@@ -126,8 +130,8 @@ def changes_of(dataset: str, digest: str) -> Changes:
 
 
 @functools.lru_cache(maxsize=1)
-def pictures_of(dataset: str, digest: str, longest_px: int | None) -> tuple[LinearPictures, Mapping[str, int]]:
-    """The pictures of all measured pairs in the order of the index, in memory, and the row of each key.
+def pictures_of(dataset: str, digest: str, longest_px: int | None) -> tuple[StoredPictures, Mapping[str, int]]:
+    """The pictures of all measured pairs in the order of the index, and the row of each key.
 
     Args:
         dataset: folder of the dataset.
@@ -136,29 +140,40 @@ def pictures_of(dataset: str, digest: str, longest_px: int | None) -> tuple[Line
     """
     index = DatasetIndex.open(dataset, where={"original": True})
     at = {key: row for row, key in enumerate(index.table["key"].to_pylist())}
-    if longest_px is None:
-        first, second = (read_features(index, name)[0] for name in IMAGES)
-        for picture in (first, second):
-            picture /= np.float32(65535)
-        return LinearPictures.of(first, second=second), at
-    views: list[list[np.ndarray]] = [[], [], []]
-    for sample in Samples(index, extensions=(*IMAGES, VALID)).read(np.arange(len(index))):
-        for view, name in zip(views, (*IMAGES, VALID), strict=True):
-            view.append(averaged(sample[name], longest_px))
-        if not (views[2][-1] == 1).any():
+    return StoredPictures.of(_checked(index, longest_px)), at
+
+
+def _checked(index: DatasetIndex, longest_px: int | None) -> Iterator[LinearPictures]:
+    """The pictures of an index, ``_BLOCK`` at once."""
+    pairs = _reduced(index, longest_px)
+    shapes: set[tuple[int, ...]] = set()
+    while some := list(itertools.islice(pairs, _BLOCK)):
+        keys, first, second, *masks = zip(*some, strict=True)
+        if len(shapes := shapes | {view.shape for view in first}) > 1:
+            raise ValueError(f"pictures of the shapes {sorted(shapes)}: baselines need one shape")
+        usable = np.stack(masks[0]) == 1 if masks else None
+        try:
+            yield LinearPictures.of(np.stack(first), usable, second=np.stack(second))
+        except ValueError as error:
+            raise ValueError(f"pairs {keys[0]} to {keys[-1]}, counted from 0: {error}") from None
+
+
+def _reduced(index: DatasetIndex, longest_px: int | None) -> Iterator[tuple[Any, ...]]:
+    """Key, both pictures, and the mask unless ``longest_px`` is None, of each pair."""
+    names = IMAGES if longest_px is None else (*IMAGES, VALID)
+    for sample in Samples(index, extensions=names).read(np.arange(len(index))):
+        views = [averaged(sample[name], longest_px) for name in names]
+        if longest_px is not None and not (views[2] == 1).any():
             rule = f"averaged down to evaluation.longest_px = {longest_px}, no pixel is wholly valid"
             raise ValueError(f"pair {sample['__key__']}: {rule}")
-    if len(shapes := {view.shape for view in views[0]}) > 1:
-        raise ValueError(f"pictures of the shapes {sorted(shapes)}: baselines need one shape")
-    usable = np.stack(views[2]) == 1
-    return LinearPictures.of(np.stack(views[0]), usable, second=np.stack(views[1])), at
+        yield sample["__key__"], *views
 
 
-def averaged(picture: np.ndarray, longest_px: int) -> np.ndarray:
-    """Average a picture (h, w[, 3]) over squares so that no side exceeds ``longest_px``, as float32; integers become shares of
-    their largest value. A mask is 1 where the whole square is valid."""
+def averaged(picture: np.ndarray, longest_px: int | None) -> np.ndarray:
+    """Average a picture (h, w[, 3]) over squares so that no side exceeds ``longest_px`` (None: unchanged), as float32; integers
+    become shares of their largest value. A mask is 1 where the whole square is valid."""
     scale = 1.0 if picture.dtype == np.bool_ else 1 / np.iinfo(picture.dtype).max
-    each = -(-max(picture.shape[:2]) // longest_px)
+    each = 1 if longest_px is None else -(-max(picture.shape[:2]) // longest_px)
     height, width = picture.shape[0] // each, picture.shape[1] // each
     squares = picture[: height * each, : width * each].reshape(height, each, width, each, *picture.shape[2:])
     return (squares.mean(axis=(1, 3), dtype=np.float64) * scale).astype(np.float32)

@@ -10,14 +10,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .pictures import Illuminants, LinearPictures, PictureArrays, unit
+from .pictures import Illuminants, LinearPictures, PictureArrays, Pictures, in_blocks, unit
 
 _BLOCK = 512  # rows of errors at once
 
 
-def fit_chromagenic(
-    pictures: LinearPictures, illuminants: Illuminants, *, chromaticities: bool
-) -> dict[str, NDArray[np.float64]]:
+def fit_chromagenic(pictures: Pictures, illuminants: Illuminants, *, chromaticities: bool) -> dict[str, NDArray[np.float64]]:
     """Fit one map per light.
 
     Args:
@@ -36,10 +34,13 @@ def fit_chromagenic(
     array([0.5, 1. , 0.8])
     """
     lights, group = np.unique(np.round(unit(illuminants), 6), axis=0, return_inverse=True)
-    pp, pq, _ = _products(pictures, chromaticities)
     sums = [np.zeros((len(lights), 3, 3)) for _ in range(2)]
-    for total, part in zip(sums, (pp, pq), strict=True):
-        np.add.at(total, group.reshape(-1), part)
+    first = 0
+    for block in in_blocks(pictures):
+        mine = group.reshape(-1)[first : first + len(block)]
+        for total, part in zip(sums, _products(block, chromaticities)[:2], strict=True):
+            np.add.at(total, mine, part)
+        first += len(block)
     return {"maps": np.linalg.pinv(sums[0], rcond=1e-12, hermitian=True) @ sums[1], "lights": unit(lights)}
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .gray_edge import magnitude, positive
-from .pictures import Illuminants, LinearPictures, unit
+from .pictures import Illuminants, LinearPictures, Pictures, in_blocks, unit
 
 
 def moments(pictures: LinearPictures, *, degree: int, order: int, sigma: float) -> NDArray[np.float64]:
@@ -41,7 +41,7 @@ def moments(pictures: LinearPictures, *, degree: int, order: int, sigma: float) 
 
 
 def fit_corrected_moments(
-    pictures: LinearPictures, illuminants: Illuminants, *, degree: int, order: int, sigma: float, rounds: int = 100
+    pictures: Pictures, illuminants: Illuminants, *, degree: int, order: int, sigma: float, rounds: int = 100
 ) -> dict[str, NDArray[np.float64]]:
     """Train the matrix.
 
@@ -62,7 +62,7 @@ def fit_corrected_moments(
     >>> fit_corrected_moments(pictures, lights, degree=1, order=0, sigma=0)["matrix"].shape
     (3, 3)
     """
-    rows = unit(moments(pictures, degree=degree, order=order, sigma=sigma))
+    rows = unit(np.concatenate([moments(each, degree=degree, order=order, sigma=sigma) for each in in_blocks(pictures)]))
     lights = unit(illuminants)
     if len(rows) < rows.shape[1]:
         raise ValueError(f"{len(rows)} pictures: a matrix of {rows.shape[1]} moments needs at least as many")

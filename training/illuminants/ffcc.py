@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...curation.encoders.one_thread import one_thread
-from .pictures import Illuminants, LinearPictures, unit
+from .pictures import Illuminants, LinearPictures, Pictures, in_blocks, unit
 
 Floats = NDArray[np.float64]
 Measure = Callable[[Floats, Floats], tuple[float, Floats]]
@@ -190,7 +190,7 @@ def objective(
 
 
 def fit_ffcc(
-    pictures: LinearPictures, illuminants: Illuminants, *, colours: float, edges: float, plausible: float, weight: float
+    pictures: Pictures, illuminants: Illuminants, *, colours: float, edges: float, plausible: float, weight: float
 ) -> dict[str, Floats]:
     """Learn filters and map.
 
@@ -222,7 +222,7 @@ def fit_ffcc(
     truth = log_colours(illuminants)
     start = (truth.min(axis=0) + truth.max(axis=0)) / 2 - BIN * BINS / 2
     truth = (truth - start) / BIN
-    blocks = [pictures[at : at + _BLOCK] for at in range(0, len(pictures), _BLOCK)]
+    blocks = in_blocks(pictures, _BLOCK)
     seen = np.concatenate([np.fft.rfft2(histograms(block, start)).astype(np.complex64) for block in blocks])
     scale = scale_of((colours, edges, plausible))
     found = torch.zeros(3 * BINS * BINS, dtype=torch.float64)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .gray_edge import gradients, magnitude, or_gray_world
-from .pictures import Illuminants, LinearPictures, unit
+from .pictures import Illuminants, LinearPictures, Pictures, held, unit
 
 Floats = NDArray[np.float64]
 _BLOCK = 256  # images at once
@@ -28,7 +28,7 @@ _TOLERANCE = 1e-9
 
 
 def fit_gamut(
-    pictures: LinearPictures, illuminants: Illuminants, *, order: int, sigma: float, levelled: bool = False
+    pictures: Pictures, illuminants: Illuminants, *, order: int, sigma: float, levelled: bool = False
 ) -> dict[str, Floats]:
     """Compute the canonical gamut.
 
@@ -56,8 +56,9 @@ def fit_gamut(
     corners = np.zeros((1, 3))
     for start in range(0, len(known), _BLOCK):
         rows = known[start : start + _BLOCK]
-        levels = _levels(pictures[rows]) if levelled else np.ones(len(rows))
-        seen = _values(pictures[rows], order, sigma) / (lights[rows] * levels[:, None])[:, None]
+        block = held(pictures[rows])
+        levels = _levels(block) if levelled else np.ones(len(rows))
+        seen = _values(block, order, sigma) / (lights[rows] * levels[:, None])[:, None]
         corners = _extreme(np.concatenate([corners, seen[seen.any(axis=2)]]))
     corners = np.concatenate([corners, -corners]) if order else corners
     _faces(corners)

@@ -1,15 +1,26 @@
-"""Input of all estimators: linear images with a mask, checked once, so that none has to handle holes or black pictures."""
+"""Input of all estimators: linear images with a mask, checked once, so that none has to handle holes or black pictures; in
+memory, or in a file from which they are read block by block."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...curation.records import naming
+
 PictureArrays = NDArray[np.float32]
 Illuminants = NDArray[np.float64]
+RowNumbers = NDArray[np.int64]
+
+_PIXELS = 1_000_000
+"""Of the pictures that are read at once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +96,7 @@ class LinearPictures:
     def __getitem__(self, rows: slice | NDArray[Any]) -> LinearPictures:
         return LinearPictures(self.images[rows], self.usable[rows], None if self.second is None else self.second[rows])
 
-    def __add__(self, others: LinearPictures) -> LinearPictures:
+    def __add__(self, others: Pictures) -> LinearPictures:
         """Concatenate pictures of the same size. Both have a second camera, or neither."""
         second = None
         if self.second is not None and others.second is not None:
@@ -107,6 +118,121 @@ class LinearPictures:
 
         other = None if self.second is None else changed(self.second, second)
         return LinearPictures(changed(self.images, first), self.usable, other)
+
+
+class StoredPictures:
+    """Pictures that are read when they are used. Rows of them are ``StoredPictures`` too; their arrays, those of
+    ``LinearPictures``, are read whole and kept as long as this object: ``in_blocks`` holds only some at a time.
+
+    Args:
+        read: gives the pictures of rows (k,) int64, k > 0.
+        rows: (n,) int64, the rows of these pictures.
+
+    >>> views = LinearPictures.of(np.random.default_rng(0).random((3, 2, 2, 3)))
+    >>> pictures = StoredPictures.of([views[:2], views[2:]])
+    >>> len(pictures), bool((pictures[1:].images == views.images[1:]).all())
+    (3, True)
+    """
+
+    def __init__(self, read: Callable[[RowNumbers], LinearPictures], rows: RowNumbers) -> None:
+        self._read, self._rows = read, rows
+
+    @classmethod
+    def of(cls, blocks: Iterable[LinearPictures]) -> StoredPictures:
+        """Write pictures of one size to a temporary file, which ends with this object; at least one block is needed."""
+        file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # closed when dropped
+        kinds: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
+        count = 0
+        for block in blocks:
+            arrays = [each for each in (block.images, block.usable, block.second) if each is not None]
+            kinds = [(each.shape[1:], each.dtype) for each in arrays]
+            flat = [np.ascontiguousarray(each).reshape(len(block), -1).view(np.uint8) for each in arrays]
+            with naming(tempfile.gettempdir()):
+                file.write(np.concatenate(flat, axis=1).data)
+            count += len(block)
+        size = sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in kinds)
+
+        def read(rows: RowNumbers) -> LinearPictures:
+            arrays = [np.empty((len(rows), *shape), dtype) for shape, dtype in kinds]
+            for place, row in enumerate(rows.tolist()):
+                os.preadv(file.fileno(), [each[place] for each in arrays], row * size)  # threads may read at the same time
+            return LinearPictures(*arrays)
+
+        return cls(read, np.arange(count))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, rows: slice | NDArray[Any]) -> StoredPictures:
+        return StoredPictures(self._read, self._rows[rows])
+
+    def __add__(self, others: Pictures) -> StoredPictures:
+        """See ``LinearPictures``."""
+
+        def read(rows: RowNumbers) -> LinearPictures:
+            own = rows < len(self)
+            if own.all():
+                return self[rows].held
+            if not own.any():
+                return held(others[rows - len(self)])
+            order = np.argsort(~own, kind="stable")
+            return (self[rows[own]].held + others[rows[~own] - len(self)])[np.argsort(order)]
+
+        return StoredPictures(read, np.arange(len(self) + len(others)))
+
+    def relit(self, first: NDArray[np.floating[Any]], second: NDArray[np.floating[Any]]) -> StoredPictures:
+        """See ``LinearPictures``."""
+        return self.changed(lambda pictures, rows: pictures.relit(first[rows], second[rows]))
+
+    def changed(self, change: Callable[[LinearPictures, RowNumbers], LinearPictures]) -> StoredPictures:
+        """Pictures that ``change`` makes of these when they are read; it gets their rows, too.
+
+        >>> views = LinearPictures.of(np.full((3, 2, 2, 3), 0.5), second=np.ones((3, 2, 2, 3)))
+        >>> swapped = StoredPictures.of([views]).changed(lambda some, _: LinearPictures(some.second, some.usable, some.images))
+        >>> float(swapped[2:].images.max())
+        1.0
+        """
+        return StoredPictures(lambda rows: change(self[rows].held, rows), np.arange(len(self)))
+
+    @functools.cached_property
+    def held(self) -> LinearPictures:
+        """All of them, in memory."""
+        return self._read(self._rows)
+
+    @property
+    def images(self) -> PictureArrays:
+        """See ``LinearPictures``."""
+        return self.held.images
+
+    @property
+    def usable(self) -> NDArray[np.bool_]:
+        """See ``LinearPictures``."""
+        return self.held.usable
+
+    @property
+    def second(self) -> PictureArrays | None:
+        """See ``LinearPictures``."""
+        return self.held.second
+
+
+Pictures = LinearPictures | StoredPictures
+
+
+def held(pictures: Pictures) -> LinearPictures:
+    """The pictures in memory."""
+    return pictures if isinstance(pictures, LinearPictures) else pictures.held
+
+
+def in_blocks(pictures: Pictures, size: int | None = None) -> Iterator[LinearPictures]:
+    """Yield all pictures in order, ``size`` at once; default: as many as have a million pixels.
+
+    >>> views = LinearPictures.of(np.ones((5, 2, 2, 3)))
+    >>> [len(block) for block in in_blocks(StoredPictures.of([views]), 2)]
+    [2, 2, 1]
+    """
+    size = size or max(1, _PIXELS // pictures[:1].usable.size)
+    for start in range(0, len(pictures), size):
+        yield held(pictures[start : start + size])
 
 
 def unit(vectors: NDArray[Any]) -> Illuminants:

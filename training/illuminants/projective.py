@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from .bright_dark_pca import bright_dark_pca
 from .bright_pixels import bright_pixels
 from .gray_edge import gray_edge, positive
-from .pictures import Illuminants, LinearPictures, unit
+from .pictures import Illuminants, LinearPictures, Pictures, in_blocks, unit
 from .weighted_gray_edge import weighted_gray_edge
 
 Floats = NDArray[np.float64]
@@ -76,7 +76,7 @@ def homographies(estimates: Illuminants, lights: Illuminants, weights: Floats, *
     return found
 
 
-def fit_projective(pictures: LinearPictures, illuminants: Illuminants, *, of: str, **settings: Any) -> dict[str, Floats]:
+def fit_projective(pictures: Pictures, illuminants: Illuminants, *, of: str, **settings: Any) -> dict[str, Floats]:
     """Train a single homography for all pictures.
 
     Args:
@@ -111,7 +111,7 @@ def projective(pictures: LinearPictures, matrix: Floats, *, of: str, **settings:
 
 
 def fit_as_projective_as_possible(
-    pictures: LinearPictures, illuminants: Illuminants, *, width_deg: float, least: float, of: str, **settings: Any
+    pictures: Pictures, illuminants: Illuminants, *, width_deg: float, least: float, of: str, **settings: Any
 ) -> dict[str, Floats]:
     """Store the estimates of the training pictures with their lights: a homography is fitted for each answer.
 
@@ -177,11 +177,11 @@ def _check_weights(width_deg: float, least: float) -> None:
         raise ValueError(f"width_deg {width_deg}, least {least}: a width above 0 and a least weight in (0, 1] are needed")
 
 
-def _answers(pictures: LinearPictures, of: str, settings: dict[str, Any]) -> Illuminants:
+def _answers(pictures: Pictures, of: str, settings: dict[str, Any]) -> Illuminants:
     if of not in _CORRECTED:
         raise ValueError(f"of {of!r}: answers of {', '.join(_CORRECTED)} can be corrected")
     try:
         inspect.signature(_CORRECTED[of]).bind(pictures, **settings)
     except TypeError as error:
         raise ValueError(f"settings of {of}, whose answers are corrected: {error}") from None
-    return _CORRECTED[of](pictures, **settings)
+    return np.concatenate([_CORRECTED[of](block, **settings) for block in in_blocks(pictures)])
