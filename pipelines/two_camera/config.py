@@ -291,7 +291,7 @@ class Evaluation:
         networks: networks, by the name shown in tables.
         longest_px: maximum length of a picture's longer side for baselines, pixels; larger pictures are averaged down.
         relit_pictures: number of re-illuminated copies, made by ``augmentation``, of each training picture for baselines that
-            are trained. The paper's 99 take 6 GB per thousand pictures of 256 x 256.
+            are trained; they are made when they are read.
         reilluminated: whether baselines on transforms (``linear_regression`` and your own) also learn from rows that
             ``training.two_camera.reillumination`` computes from the transforms only.
         lights_of_test: whether baselines keep training rows re-lit with the illuminant of a test pair; results say so.

@@ -155,7 +155,7 @@ def _checked(index: DatasetIndex, longest_px: int | None) -> Iterator[LinearPict
         try:
             yield LinearPictures.of(np.stack(first), usable, second=np.stack(second))
         except ValueError as error:
-            raise ValueError(f"pairs {keys[0]} to {keys[-1]}, counted from 0: {error}") from None
+            raise ValueError(f"pairs {keys[0]} (image 0) to {keys[-1]}: {error}") from None
 
 
 def _reduced(index: DatasetIndex, longest_px: int | None) -> Iterator[tuple[Any, ...]]:

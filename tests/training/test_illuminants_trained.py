@@ -14,7 +14,7 @@ from benchwright.training.illuminants.choice import Baseline, PictureEstimator, 
 from benchwright.training.illuminants.chromagenic import chromagenic, fit_chromagenic
 from benchwright.training.illuminants.corrected_moments import corrected_moments, fit_corrected_moments, moments
 from benchwright.training.illuminants.gray_edge import gray_edge
-from benchwright.training.illuminants.pictures import LinearPictures, unit
+from benchwright.training.illuminants.pictures import LinearPictures, StoredPictures, unit
 from benchwright.training.illuminants.projective import (
     as_projective_as_possible,
     fit_as_projective_as_possible,
@@ -347,6 +347,27 @@ def test_the_setting_is_the_best_of_its_list_on_the_held_out_pictures(fitted):
         errors = [angle_deg(Baseline(fitted[name].estimator, s, {}).estimate(held), lights[::5]).mean() for s in settings]
         assert fitted[name].setting == settings[int(np.argmin(errors))]
         assert len(settings) > 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stored_pictures_give_the_same_baseline_and_few_are_in_memory_at_once(name, monkeypatch):
+    monkeypatch.setattr("benchwright.training.illuminants.pictures._PIXELS", 8 * 16 * 16)
+    for module in ("gamut", "ffcc"):
+        monkeypatch.setattr(f"benchwright.training.illuminants.{module}._BLOCK", 8)
+    pictures, lights = mondrians(20 if name == "ffcc" else 50, seed=9)
+    changes = np.random.default_rng(0).uniform(0.5, 1, (2, 6, 3, 3))
+    of = np.arange(6)
+    read = []
+    kept = StoredPictures.of([pictures[:7], pictures[7:]]).changed(lambda some, rows: read.append(len(rows)) or some)
+    saved, answers = [], []
+    for given in (pictures, kept):
+        relit = RelitPictures(given[of].relit(*changes), lights[of], of, of + 1)
+        made = estimator(*candidates()[name]).fitted(given, lights, relit=relit)
+        saved.append(made.save())
+        answers.append(made.estimate(given))
+    assert saved[0] == saved[1]
+    assert np.array_equal(*answers)
+    assert max(read) <= 8
 
 
 def light_of(pictures, *, light, reach):

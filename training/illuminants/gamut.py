@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .gray_edge import gradients, magnitude, or_gray_world
-from .pictures import Illuminants, LinearPictures, Pictures, held, unit
+from .pictures import Illuminants, LinearPictures, Pictures, in_blocks, unit
 
 Floats = NDArray[np.float64]
 _BLOCK = 256  # images at once
@@ -56,7 +56,7 @@ def fit_gamut(
     corners = np.zeros((1, 3))
     for start in range(0, len(known), _BLOCK):
         rows = known[start : start + _BLOCK]
-        block = held(pictures[rows])
+        [block] = in_blocks(pictures[rows], _BLOCK)
         levels = _levels(block) if levelled else np.ones(len(rows))
         seen = _values(block, order, sigma) / (lights[rows] * levels[:, None])[:, None]
         corners = _extreme(np.concatenate([corners, seen[seen.any(axis=2)]]))

@@ -174,7 +174,7 @@ class StoredPictures:
             if own.all():
                 return self[rows].held
             if not own.any():
-                return held(others[rows - len(self)])
+                return _held(others[rows - len(self)])
             order = np.argsort(~own, kind="stable")
             return (self[rows[own]].held + others[rows[~own] - len(self)])[np.argsort(order)]
 
@@ -218,8 +218,7 @@ class StoredPictures:
 Pictures = LinearPictures | StoredPictures
 
 
-def held(pictures: Pictures) -> LinearPictures:
-    """The pictures in memory."""
+def _held(pictures: Pictures) -> LinearPictures:
     return pictures if isinstance(pictures, LinearPictures) else pictures.held
 
 
@@ -232,7 +231,7 @@ def in_blocks(pictures: Pictures, size: int | None = None) -> Iterator[LinearPic
     """
     size = size or max(1, _PIXELS // pictures[:1].usable.size)
     for start in range(0, len(pictures), size):
-        yield held(pictures[start : start + size])
+        yield _held(pictures[start : start + size])
 
 
 def unit(vectors: NDArray[Any]) -> Illuminants:
