@@ -92,6 +92,7 @@ def directions(config: TwoCameraConfig) -> list[Direction]:
 def training_of(config: TwoCameraConfig, out: str, name: str, chosen: ChosenEstimator, protocol: FoldScheme) -> Training:
     """The training of an estimator. It is measured on folds, but not if it learns from all pairs."""
     here = learning.__name__
+    pictures = "patches_of" if isinstance(config.source, Radiometric) else "pictures_of"
     learn = step(
         learning.learn_folds,
         training={},
@@ -99,7 +100,7 @@ def training_of(config: TwoCameraConfig, out: str, name: str, chosen: ChosenEsti
         dataset=how(posixpath.join(out, DATASET)),
         estimator=named(chosen.reference, **{part: named(each) for part, each in chosen.functions.items()}),
         rows=named(f"{here}:{rows_learned(chosen.settings)}"),
-        pictures=named(f"{here}:pictures_of") if "longest_px" in chosen.settings else None,
+        pictures=named(f"{here}:{pictures}") if "longest_px" in chosen.settings else None,
         changes=named(f"{here}:changes_of") if "relit_pictures" in chosen.settings else None,
         folder=work_folder(),
     )
@@ -129,9 +130,9 @@ def settings_of(config: TwoCameraConfig, name: str, direction: Direction = "1to2
     """An estimator and all settings of its training in one direction, checked before any data is read.
 
     ``estimator`` holds the estimator's own settings. ``looks_at_test`` and ``lights_of_test`` mark results that are not fair.
-    ``longest_px`` is set for estimators on pictures; None for patches. ``relit_pictures`` is set if it learns from re-lit
-    pictures, ``augmented`` if it leaves out the re-illuminated rows of the dataset, and ``relit_rows`` if it learns from no
-    more of them for each pair.
+    ``longest_px`` is set for estimators on pictures, None if these are not reduced. ``relit_pictures`` is set if it learns from
+    re-lit pictures, ``augmented`` if it leaves out the re-illuminated rows of the dataset, and ``relit_rows`` if it learns from
+    no more of them for each pair.
 
     Raises:
         WrongUse: an unknown method, or settings that do not fit.

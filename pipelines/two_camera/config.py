@@ -289,7 +289,8 @@ class Evaluation:
         baselines: ``linear_regression``, names of ``training/illuminants/baselines.toml``, which need pictures, and your own
             references (``path/to/file.py:name``): see docs/illuminants.md.
         networks: networks, by the name shown in tables.
-        longest_px: maximum length of a picture's longer side for baselines, pixels; larger pictures are averaged down.
+        longest_px: maximum length of a picture's longer side for baselines, pixels; larger pictures are averaged down. None:
+            baselines see the pictures of the dataset, which are already down-sampled by ``source.factor``.
         relit_pictures: number of re-illuminated copies, made by ``augmentation``, of each training picture for baselines that
             are trained; they are made when they are read.
         reilluminated: whether baselines on transforms (``linear_regression`` and your own) also learn from rows that
@@ -304,7 +305,7 @@ class Evaluation:
     direction: Literal["1to2", "2to1", "both"]
     baselines: list[Annotated[str, OneOf(ESTIMATORS.only("linear_regression"), tuple(candidates()))]]
     networks: dict[str, NetworkTraining]
-    longest_px: Annotated[int, Field(ge=8)] = 256
+    longest_px: Annotated[int, Field(ge=8)] | None = None
     relit_pictures: Annotated[int, Field(ge=0)] = 0
     reilluminated: bool = False
     lights_of_test: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -136,16 +136,25 @@ def pictures_of(dataset: str, digest: str, longest_px: int | None) -> tuple[Stor
     Args:
         dataset: folder of the dataset.
         digest: identifies the content: trainings in one process share the pictures.
-        longest_px: see ``averaged``; None for patches, which are used unchanged and have no mask.
+        longest_px: see ``averaged``.
     """
+    return _stored(dataset, longest_px, (*IMAGES, VALID))
+
+
+@functools.lru_cache(maxsize=1)
+def patches_of(dataset: str, digest: str, longest_px: int | None) -> tuple[StoredPictures, Mapping[str, int]]:
+    """``pictures_of`` for patches of computed colours, which have no mask."""
+    return _stored(dataset, longest_px, IMAGES)
+
+
+def _stored(dataset: str, longest_px: int | None, names: Sequence[str]) -> tuple[StoredPictures, Mapping[str, int]]:
     index = DatasetIndex.open(dataset, where={"original": True})
     at = {key: row for row, key in enumerate(index.table["key"].to_pylist())}
-    return StoredPictures.of(_checked(index, longest_px)), at
+    return StoredPictures.of(_checked(_reduced(index, longest_px, names))), at
 
 
-def _checked(index: DatasetIndex, longest_px: int | None) -> Iterator[LinearPictures]:
-    """The pictures of an index, ``_BLOCK`` at once."""
-    pairs = _reduced(index, longest_px)
+def _checked(pairs: Iterator[tuple[Any, ...]]) -> Iterator[LinearPictures]:
+    """The pictures of pairs, ``_BLOCK`` at once."""
     shapes: set[tuple[int, ...]] = set()
     while some := list(itertools.islice(pairs, _BLOCK)):
         keys, first, second, *masks = zip(*some, strict=True)
@@ -158,13 +167,13 @@ def _checked(index: DatasetIndex, longest_px: int | None) -> Iterator[LinearPict
             raise ValueError(f"pairs {keys[0]} (image 0) to {keys[-1]}: {error}") from None
 
 
-def _reduced(index: DatasetIndex, longest_px: int | None) -> Iterator[tuple[Any, ...]]:
-    """Key, both pictures, and the mask unless ``longest_px`` is None, of each pair."""
-    names = IMAGES if longest_px is None else (*IMAGES, VALID)
+def _reduced(index: DatasetIndex, longest_px: int | None, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Key and reduced members, the two pictures and the mask if there is one, of each pair."""
     for sample in Samples(index, extensions=names).read(np.arange(len(index))):
         views = [averaged(sample[name], longest_px) for name in names]
-        if longest_px is not None and not (views[2] == 1).any():
-            rule = f"averaged down to evaluation.longest_px = {longest_px}, no pixel is wholly valid"
+        if VALID in names and not (views[2] == 1).any():
+            reduced = "" if longest_px is None else f"averaged down to evaluation.longest_px = {longest_px}, "
+            rule = f"{reduced}no pixel is wholly valid"
             raise ValueError(f"pair {sample['__key__']}: {rule}")
         yield sample["__key__"], *views
 

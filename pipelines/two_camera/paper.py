@@ -15,7 +15,7 @@ from ...eval.results import Line
 from ...training.illuminants.registry import ESTIMATORS, candidates, functions
 from ...training.two_camera.settings import settings
 from .baselines import LINEAR
-from .config import Evaluation, LitPictures, Metadata, Radiometric, TwoCameraConfig
+from .config import LitPictures, Metadata, Radiometric, TwoCameraConfig
 from .network_costs import shape_in
 
 SHOWN = tuple(f"fold_mean_{name}_deg" for name in ("mean", "median", "best_25", "worst_25", "q1", "q3"))
@@ -97,7 +97,7 @@ def why_not_the_papers(config: TwoCameraConfig, line: Line, made: Mapping[str, A
         return f"the estimator is {line.model}"
     usual = flat({"estimator": choices})
     if "longest_px" in own:
-        usual["longest_px"] = own["longest_px"] and Evaluation.longest_px  # None: patches, which are not averaged
+        usual["longest_px"] = None
     if changed := [name for name in changed_settings(line, [usual]) if name in usual or name.startswith("estimator")]:
         return f"settings were changed: {', '.join(changed)}"
     return other_augmentation(config, line, made) if line.model == LINEAR or learns(line) else ""

@@ -22,6 +22,7 @@ from .config import Radiometric, RawPairs, TwoCameraConfig
 from .looks import png, white_level
 
 _PAIRS = 3
+_LIGHTS = 200  # as in the paper's Figure 5 (A)
 _SQUARES = 8
 _THUMB_PX = 176
 _WIDE_PX = 640
@@ -112,16 +113,18 @@ def _corrected(picture: np.ndarray, light: np.ndarray, caption: str) -> Thumb:
 
 
 def lights_figure(pairs: TransformPairs) -> Figure:
-    """Lights in the colours of both cameras, as in the paper's Figure 5."""
-    lights = np.concatenate([pairs.gt_1, pairs.gt_2])
+    """Lights of at most ``_LIGHTS`` pairs in the colours of both cameras, as in the paper's Figure 5."""
+    drawn = np.random.default_rng(0).permutation(len(pairs))[:_LIGHTS]
+    lights = np.concatenate([pairs.gt_1[drawn], pairs.gt_2[drawn]])
     return scatter_chart(
         lights[:, [0, 2]] / lights[:, 1:2],
-        np.repeat([0, 1], len(pairs)),
+        np.repeat([0, 1], len(drawn)),
         ["first camera", "second camera"],
         axes=("R/G of the illuminant", "B/G of the illuminant"),
         group_axis="camera",
         ticks=True,
-        caption="The illuminant of every measured pair in both cameras: they differ as the cameras' sensitivities differ.",
+        caption=f"The illuminants of {len(drawn):,} of {len(pairs):,} measured pairs in both cameras: they differ as the "
+        "cameras' sensitivities differ.",
     )
 
 

@@ -375,7 +375,7 @@ def test_raw_pairs_are_evaluated_and_reported(raw: Path, tmp_path: Path) -> None
     parts = ("Alignment", "chequerboard of both cameras", "This run: angular errors", "ground truth", "no_partner")
     figures = (
         "Re-illumination",
-        "The illuminant of every measured pair",
+        "measured pairs in both cameras",
         "Errors of every method",
         "Without and with re-illuminated training rows",
     )
@@ -615,7 +615,7 @@ def test_rows_that_a_run_has_not_are_told_with_the_reason(without_networks: tupl
         ({}, ""),
         ({"estimator.p": [5]}, "settings were changed: estimator.p"),
         ({"estimator.mine": 1}, "settings were changed: estimator.mine"),
-        ({"longest_px": 32}, "settings were changed: longest_px"),
+        ({"longest_px": 256}, "settings were changed: longest_px"),
         ({"model": "gamut"}, "the estimator is gamut"),
         ({"method": "FC4", "model": "FC4"}, "the method is not in the paper's table"),
     ],
@@ -624,7 +624,7 @@ def test_baselines_of_other_settings_than_ours_stand_beside_no_figure(changed: d
     """An installed estimator that is called as one of the paper's rows is not that row."""
     method, model = (str(changed.get(name, usual)) for name, usual in (("method", "gray_world"), ("model", "gray_edge")))
     assert "FC4" in facts().tables["s20"]
-    own = {"direction": "1to2", "reilluminated": False, "longest_px": 256}
+    own = {"direction": "1to2", "reilluminated": False, "longest_px": None}
     own |= {"estimator.order": [0], "estimator.p": [1], "estimator.sigma": [0]}
     own |= {name: value for name, value in changed.items() if name not in ("method", "model")}
     line = Line("rotating", method, model, own, method, RESULTS.empty_table())

@@ -54,11 +54,12 @@ def fit_gamut(
     lights = np.asarray(illuminants, dtype=np.float64)
     known = np.flatnonzero((lights > 0).all(axis=1))
     corners = np.zeros((1, 3))
-    for start in range(0, len(known), _BLOCK):
-        rows = known[start : start + _BLOCK]
-        [block] = in_blocks(pictures[rows], _BLOCK)
-        levels = _levels(block) if levelled else np.ones(len(rows))
-        seen = _values(block, order, sigma) / (lights[rows] * levels[:, None])[:, None]
+    lights, pictures = lights[known], pictures[known]
+    at = 0
+    for block in in_blocks(pictures):
+        levels = _levels(block) if levelled else np.ones(len(block))
+        seen = _values(block, order, sigma) / (lights[at : at + len(block)] * levels[:, None])[:, None]
+        at += len(block)
         corners = _extreme(np.concatenate([corners, seen[seen.any(axis=2)]]))
     corners = np.concatenate([corners, -corners]) if order else corners
     _faces(corners)

@@ -140,7 +140,7 @@ class StoredPictures:
     @classmethod
     def of(cls, blocks: Iterable[LinearPictures]) -> StoredPictures:
         """Write pictures of one size to a temporary file, which ends with this object; at least one block is needed."""
-        file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # closed when dropped
+        file = tempfile.TemporaryFile()  # noqa: SIM115  # closed when dropped
         kinds: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
         count = 0
         for block in blocks:
@@ -150,6 +150,8 @@ class StoredPictures:
             with naming(tempfile.gettempdir()):
                 file.write(np.concatenate(flat, axis=1).data)
             count += len(block)
+        with naming(tempfile.gettempdir()):
+            file.flush()
         size = sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in kinds)
 
         def read(rows: RowNumbers) -> LinearPictures:
@@ -229,7 +231,7 @@ def in_blocks(pictures: Pictures, size: int | None = None) -> Iterator[LinearPic
     >>> [len(block) for block in in_blocks(StoredPictures.of([views]), 2)]
     [2, 2, 1]
     """
-    size = size or max(1, _PIXELS // pictures[:1].usable.size)
+    size = size or max(1, _PIXELS // max(pictures[:1].usable.size, 1))
     for start in range(0, len(pictures), size):
         yield _held(pictures[start : start + size])
 
