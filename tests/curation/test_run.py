@@ -10,6 +10,7 @@ import os
 import shutil
 import threading
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 import cloudpickle
@@ -401,6 +402,25 @@ def test_a_damaged_witness_does_not_match(numbers: Path, tmp_path: Path) -> None
     (out / "stages/drawn/.witness").write_bytes(b"\xff\xfe")
     assert [a is not None for _, a in status(numbers_flow(numbers), str(out))] == [True, False, False, False]
     assert run(numbers_flow(numbers), str(out), scheduler="sync").artifacts == whole.artifacts
+
+
+def test_what_a_worker_of_an_earlier_run_writes_until_it_is_refused_is_seen(
+    numbers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    whole = run(numbers_flow(numbers), str(out), scheduler="sync")
+    (out / "stages/drawn/artifact.json").unlink()
+    (out / "stages/drawn/.begun").write_text("earlier")
+    remove = Store.remove
+
+    def write_and_remove(store: Store, names: Sequence[str]) -> None:
+        if "stages/drawn/.begun" in names:
+            store.write("stages/drawn/part-00001.blobs", b"of other settings")
+        remove(store, names)
+
+    monkeypatch.setattr(Store, "remove", write_and_remove)
+    assert run(numbers_flow(numbers), str(out), scheduler="sync").artifacts == whole.artifacts
+    assert api.verify(str(out)) == []
 
 
 def test_a_folder_that_another_pipeline_filled_is_refused(numbers: Path, tmp_path: Path) -> None:
