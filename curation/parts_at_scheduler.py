@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .code_changes import differs, to_check
+from .parcels import Parcels
 from .part_writer import of_machine
 from .parts import Made, ask_again, make_parts_apart
 from .reachable_code import Definitions
 from .requirements import resources_of
 from .stage_maker import StageJob
 from .tasks import PartTask
-from .workers import packed
 
 _Resources = tuple[tuple[str, float], ...]
 """Names of resources, and how much is needed of each."""
@@ -39,9 +39,8 @@ class PartsAtScheduler:
         self.numbers: dict[Any, int] = {}
         self._client: Any = None
         self._call = _opener()
-        self._first = {job.task.stage.name: job.task for job in reversed(jobs)}
-        self._shared = {name: packed((_make_at_worker, task, *to_check(task.stage))) for name, task in self._first.items()}
-        self._resources = {name: (*resources_of(task.stage).items(),) for name, task in self._first.items()}
+        self._parcels = Parcels((job.task for job in jobs), lambda task: (_make_at_worker, task, *to_check(task.stage)))
+        self._resources = {name: (*resources_of(task.stage).items(),) for name, task in self._parcels.first.items()}
         self._there = collections.Counter[_Resources]()
         self._ahead = collections.defaultdict[_Resources, collections.deque[int]](collections.deque)
         for number in range(len(jobs)):
@@ -83,12 +82,12 @@ class PartsAtScheduler:
     def submit(self, numbers: Sequence[int], workers: Sequence[str] | None = None) -> list[Any]:
         """Submit jobs that need the same resources, to these workers only unless None; returns their futures."""
         needed = self._needed(numbers[0])
-        tasks = [self.jobs[number].task for number in numbers]
+        shared, own = zip(*(self._parcels.of(self.jobs[number].task) for number in numbers), strict=True)
         futures = self._client.map(
             self._call,
-            [pickle.loads] * len(tasks),
-            [self._shared[task.stage.name] for task in tasks],  # which is sent to the scheduler once
-            [self._own(task) for task in tasks],
+            [pickle.loads] * len(numbers),
+            shared,  # which is sent to the scheduler once
+            [pickle.dumps(each) for each in own],
             # A large group of keys would wait at the scheduler, while workers get those that are submitted later, one by one.
             key=[f"part-{uuid.uuid4().hex}" for _ in numbers],
             workers=workers,
@@ -98,11 +97,6 @@ class PartsAtScheduler:
         self.numbers.update(zip(futures, numbers, strict=True))
         self._there[needed] += len(numbers)
         return futures
-
-    def _own(self, task: PartTask) -> bytes:
-        """What distinguishes a task from the first one of its stage; to pickle all of it takes several times as long."""
-        first = vars(self._first[task.stage.name])
-        return pickle.dumps({name: value for name, value in vars(task).items() if value is not first[name]})
 
     def release(self, future: Any) -> None:
         self._there[self._needed(self.numbers.pop(future))] -= 1
@@ -154,7 +148,7 @@ def _make_at_worker(
 
 
 def _opener() -> Callable[[Callable[[bytes], Any], bytes, bytes], Any]:
-    """Function that unpacks and runs a task of ``packed`` on a cluster worker; it returns a message if unpacking fails.
+    """Function that unpacks and runs a task of ``Parcels`` on a cluster worker; it returns a message if unpacking fails.
 
     The run would wait forever for a task that a worker cannot unpickle, so this function can be unpickled without importing
     benchwright.

@@ -12,7 +12,7 @@ import platform
 import posixpath
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -176,7 +176,7 @@ class StageMaker:
 
     def reusable(self) -> Artifact | None:
         """The existing artifact if it is complete and what this plan would make, otherwise None."""
-        return self._reusable(*recipe_of(self.stage, self.schema, self.made, self.store, self.known))
+        return self._reusable(self._there(), *recipe_of(self.stage, self.schema, self.made, self.store, self.known))
 
     def _there(self) -> Artifact | None:
         try:
@@ -184,22 +184,22 @@ class StageMaker:
         except StoreError:  # a damaged record counts as none: the parts are then checked one by one
             return None
 
-    def _reusable(self, recipe: Mapping[str, Any], witness: str) -> Artifact | None:
-        artifact = self._there()
+    def _reusable(self, artifact: Artifact | None, recipe: Mapping[str, Any], witness: str) -> Artifact | None:
         if artifact is None or sha256(canonical(recipe)) not in (artifact.key, artifact.kept.get("key")):
             return None
         return artifact if self._whole(artifact, witness) else None
 
     def _whole(self, artifact: Artifact, witness: str) -> bool:
         """Whether the artifact's sources and inputs are unchanged, and its files exist with the recorded sizes."""
-        if artifact.recipe["layouts"] != self._layouts() or self._witness() != witness.encode():
+        if artifact.recipe["layouts"] != self._layouts():
             return False
         there = self.store.sizes(folder(self.stage.name))
+        if self._witness(there) != witness.encode():
+            return False
         return all(there.get(posixpath.basename(name)) == facts["size"] for name, facts in artifact.files().items())
 
-    def _kept(self, recipe: Mapping[str, Any], witness: str) -> Artifact:
+    def _kept(self, artifact: Artifact | None, recipe: Mapping[str, Any], witness: str) -> Artifact:
         """The existing artifact, marked as made by earlier code. Raises ``PlanError`` if more than the code has changed."""
-        artifact = self._there()
         refused = f"stage {self.stage.name!r} cannot be kept"
         if artifact is None:
             raise PlanError(f"{refused}: it has not run, or its record is damaged: run without --keep-stale {self.stage.name}")
@@ -226,10 +226,13 @@ class StageMaker:
             reason = change_of_sources(recipe, artifact)
         return reason or change(self.stage, artifact, self.store) or "a source or a file of the stage changed"
 
-    def _witness(self) -> bytes:
-        """Content of the file ``.witness``; empty if it is missing. It is only compared, so damage does no harm."""
-        name = posixpath.join(folder(self.stage.name), ".witness")
-        return self.store.read(name) if self.store.exists(name) else b""
+    def _witness(self, there: Collection[str]) -> bytes:
+        """Content of the file ``.witness``; empty unless it is ``there``. It is only compared, so damage does no harm."""
+        return self.store.read(posixpath.join(folder(self.stage.name), ".witness")) if ".witness" in there else b""
+
+    def _remove(self, names: Iterable[str]) -> None:
+        """Remove files of the stage's folder."""
+        self.store.remove([posixpath.join(folder(self.stage.name), name) for name in names])
 
     @one_look()
     def begin(self, report: Reporter) -> list[StageJob]:
@@ -239,9 +242,10 @@ class StageMaker:
         recipe, witness = recipe_of(self.stage, self.schema, self.made, self.store, self.known)
         if self.known or self.store.exists(FINGERPRINTS):
             self.store.write_json(FINGERPRINTS, sealed({"sources": self.known}))
-        artifact = self._reusable(recipe, witness)
+        old = self._there()
+        artifact = self._reusable(old, recipe, witness)
         if artifact is None and self.keep_stale:
-            artifact = self._kept(recipe, witness)
+            artifact = self._kept(old, recipe, witness)
         if artifact is not None:
             if artifact.kept and artifact.key == sha256(canonical(recipe)):  # the code is again the one that made it
                 artifact = self._save(dataclasses.replace(artifact, kept={}))
@@ -251,7 +255,7 @@ class StageMaker:
             report("reused", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()))
             self._artifact = artifact
             return []
-        if (old := self._there()) is not None:
+        if old is not None:
             report("stale", 0, None, 0, self._why(old, recipe))
         if typed := in_no_file(self.stage):
             raise PlanError(
@@ -265,11 +269,14 @@ class StageMaker:
         if references := named_in(self.stage):
             recipe["named"] = references
         where = folder(self.stage.name)
-        there = self.store.list(where)
-        stale = [name for name in there if name in ("artifact.json", "made.json", "code.json", BEGUN)]
-        if self._witness() != witness.encode():
-            stale = there
-        self.store.remove([posixpath.join(where, name) for name in stale])
+        there = self.store.sizes(where)
+        if BEGUN in there:  # until it is gone, workers of an earlier run may write
+            self._remove([BEGUN])
+            there = self.store.sizes(where)
+        known = self._witness(there) == witness.encode()
+        stale = [name for name in sorted(there) if not known or name in ("artifact.json", "made.json", "code.json")]
+        self._remove(stale)
+        there = {name: there[name] for name in there.keys() - stale}
         self.store.write(posixpath.join(where, ".witness"), witness.encode())
         if self._begun:
             self.store.write(posixpath.join(where, BEGUN), self._begun.encode())
@@ -294,20 +301,26 @@ class StageMaker:
             report("done", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()), bytes=size, cost=cost)
             self._artifact = artifact
 
-        return self._jobs(sha256(canonical([key, recipe["layouts"]])), report, ledger, meter, commit)
+        return self._jobs(sha256(canonical([key, recipe["layouts"]])), there, report, ledger, meter, commit)
 
     def _jobs(
-        self, key: str, report: Reporter, ledger: Ledger, meter: Meter, commit: Callable[[dict[int, PartRecord]], None]
+        self,
+        key: str,
+        there: Mapping[str, int],
+        report: Reporter,
+        ledger: Ledger,
+        meter: Meter,
+        commit: Callable[[dict[int, PartRecord]], None],
     ) -> list[StageJob]:
         tasks = stage_tasks(self.stage, self.schema, key, self.made, self.store, self.recent)
         records: dict[int, PartRecord] = {}
         # A task that makes several parts is recomputed as a whole: only its end shows that all of them exist.
-        there = self.store.sizes(folder(self.stage.name))
         todo = [task for task in tasks if not self._one_part(task) or not self._is_finished(task, there, records)]
         total = self.made[self.stage.after].rows if self.stage.after else None
 
         # Rejects of parts that are recomputed must not be shown meanwhile as rejects of this run.
-        self._forget_rejects_but({name for record in records.values() for name in record.files})
+        kept = {name for record in records.values() for name in record.files}
+        self._remove(name for name in there if name.endswith(".rejects.parquet") and name not in kept)
 
         left = len(todo)
         rows = sum(record.rows_in for record in records.values())
@@ -378,7 +391,7 @@ class StageMaker:
     def _commit(
         self, key: str, recipe: Mapping[str, Any], records: list[PartRecord], ledger: Ledger, write_made: Callable[[], None]
     ) -> Artifact:
-        stage, where = self.stage, folder(self.stage.name)
+        stage = self.stage
         digest = ledger.finish(records)
         rejects = _totals(records)
         rows = sum(record.rows for record in records)
@@ -389,7 +402,7 @@ class StageMaker:
         layout = payload_layout(recipe["layouts"], parts)
         artifact = Artifact(stage.name, stage.kind, key, digest, layout, recipe, rows_in, rows, rejects, parts)
         kept = {posixpath.basename(name) for name in artifact.files()} | {".witness"}
-        self.store.remove([posixpath.join(where, name) for name in self.store.list(where) if name not in kept])
+        self._remove(name for name in self.store.list(folder(stage.name)) if name not in kept)
         self._remove_room()
         self.store.write_json(code_file(stage.name), sealed({"definitions": definitions(stage)}))
         write_made()
@@ -429,11 +442,6 @@ class StageMaker:
         for record in records:
             names = (name for name in record.files if name.endswith(".rejects.parquet"))
             yield from (posixpath.join(folder(self.stage.name), name) for name in names)
-
-    def _forget_rejects_but(self, kept: set[str]) -> None:
-        where = folder(self.stage.name)
-        found = self.store.list(where)
-        self.store.remove([posixpath.join(where, n) for n in found if n.endswith(".rejects.parquet") and n not in kept])
 
     def _write_made(self, seconds: float, witness: str, cost: Mapping[str, Any]) -> None:
         made = {"made_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), "seconds": round(seconds, 3)}

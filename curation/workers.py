@@ -9,7 +9,6 @@ import collections
 import functools
 import logging
 import os
-import pickle
 import queue
 import signal
 import threading
@@ -18,6 +17,7 @@ from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from typing import Any, cast
 
 from .local_files import place_files
+from .parcels import Parcels, Sent
 from .part_writer import PartRecord, StepFailed
 from .parts import Gate, Made, make_parts, make_parts_apart
 from .stage_maker import StageJob
@@ -135,11 +135,12 @@ class Workers:
                     future.cancel()
 
         try:
+            parcels = Parcels((job.task for job in jobs), lambda task: task) if self._scheduler == "processes" else None
             for number, job in enumerate(jobs):
-                if self._scheduler == "threads":
+                if parcels is None:
                     futures[number] = pool.submit(make_parts, job.task, job.offer, self._gate)
                 else:
-                    futures[number] = pool.submit(make_parts_apart, cast(PartTask, _ByCloudpickle(job.task)))
+                    futures[number] = pool.submit(make_parts_apart, cast(PartTask, Sent(parcels, job.task)))
             for number, future in futures.items():
                 future.add_done_callback(functools.partial(written, number))
             finish(jobs, as_they_end(), cancel_after)
@@ -190,23 +191,6 @@ def _records_of(made: Made, job: StageJob) -> list[PartRecord]:
     for level, text in made.warnings:
         _LOGGER.log(level, "%s", text)
     return made.records
-
-
-class _ByCloudpickle:
-    """Pickles a task by cloudpickle, so that it includes the code of a user's file, which a worker process cannot import."""
-
-    def __init__(self, task: PartTask) -> None:
-        self._task = task
-
-    def __reduce__(self) -> Any:
-        return pickle.loads, (packed(self._task),)
-
-
-def packed(value: Any) -> bytes:
-    """Pickle a value with the code of a user's file, which workers cannot import."""
-    import cloudpickle
-
-    return cloudpickle.dumps(value)
 
 
 def stages_of(jobs: Sequence[StageJob]) -> str:

@@ -10,12 +10,14 @@ import os
 import shutil
 import threading
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 import cloudpickle
 import numpy as np
 import pyarrow as pa
 import pytest
+from benchwright.curation import parcels
 from benchwright.curation.artifact import load_artifact, load_run
 from benchwright.curation.flow import Flow, PlanError, join, rows_of, source, step
 from benchwright.curation.key_hashes import key_hashes
@@ -402,6 +404,25 @@ def test_a_damaged_witness_does_not_match(numbers: Path, tmp_path: Path) -> None
     assert run(numbers_flow(numbers), str(out), scheduler="sync").artifacts == whole.artifacts
 
 
+def test_what_a_worker_of_an_earlier_run_writes_until_it_is_refused_is_seen(
+    numbers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    whole = run(numbers_flow(numbers), str(out), scheduler="sync")
+    (out / "stages/drawn/artifact.json").unlink()
+    (out / "stages/drawn/.begun").write_text("earlier")
+    remove = Store.remove
+
+    def write_and_remove(store: Store, names: Sequence[str]) -> None:
+        if "stages/drawn/.begun" in names:
+            store.write("stages/drawn/part-00001.blobs", b"of other settings")
+        remove(store, names)
+
+    monkeypatch.setattr(Store, "remove", write_and_remove)
+    assert run(numbers_flow(numbers), str(out), scheduler="sync").artifacts == whole.artifacts
+    assert api.verify(str(out)) == []
+
+
 def test_a_folder_that_another_pipeline_filled_is_refused(numbers: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(numbers_flow(numbers), str(out), scheduler="sync", pipeline="numbers")
@@ -530,3 +551,18 @@ def test_worker_processes_have_the_environment_of_their_run_and_random_numbers_o
         found += Store(str(tmp_path / value)).read_parquet("stages/found/part-00000.parquet").to_pylist()
     assert [row["variable"] for row in found] == ["first", "second"]
     assert found[0]["drawn"] != found[1]["drawn"]
+
+
+def test_worker_processes_get_once_what_the_parts_of_a_stage_share(
+    numbers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the code of a user's file loads a model once in each process, not for each part."""
+    folder, packed = tmp_path / "loaded", list[str]()
+    folder.mkdir()
+    pack = parcels.packed
+    monkeypatch.setattr(parcels, "packed", lambda task: packed.append(task.stage.name) or pack(task))
+    listed = source("listed", step(steps.read_numbers, path=where(numbers)), max_rejects=None)
+    flow = listed.each("loaded", step(steps.load_once, folder=how(str(folder))), rows_per_part=2)
+    assert len(run(flow, str(tmp_path / "out"), scheduler="processes", workers=2).result.parts) == 21
+    assert packed == ["listed", "loaded"]
+    assert len([*folder.iterdir()]) <= 2

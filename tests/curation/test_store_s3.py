@@ -163,12 +163,17 @@ def test_a_stretch_of_a_file_is_read_by_one_request(bucket: str, monkeypatch: py
 def test_a_part_costs_one_request_for_each_time_it_is_written_or_read(
     numbers: Path, out: str, monkeypatch: pytest.MonkeyPatch, scheduler: str
 ) -> None:
-    """What is there is asked of the folder, not of each part. For its digest, the run reads back what other processes wrote."""
+    """What is there is asked of the folder, not of each part: as a stage begins, and as it ends.
+
+    For its digest, the run reads back what other processes wrote.
+    """
     asked: list[str] = []
     monkeypatch.setattr(WSGIRequestHandler, "log_request", lambda request, *_: asked.append(request.requestline))
     listed = source("listed", step(steps.read_numbers, path=where(numbers)), max_rejects=None, rows_per_part=3)
     made = run(listed.each("drawn", step(steps.draw, factor=3, seed=5), rows_per_part=3), out, scheduler=scheduler, workers=2)
     found = collections.Counter(re.findall(r"(\w+) \S+/(\w+/part-\d+\.parquet)[ ?]", "\n".join(asked)))
+    lists = collections.Counter(re.findall(r"prefix=\S+%2Fstages%2F(\w+)%2F&delimiter", "\n".join(asked)))
+    assert lists == {"listed": 2, "drawn": 2}
     apart = scheduler == "processes"
     assert len(made.artifacts[0].parts) > 10
     for number in range(1, len(made.artifacts[0].parts)):  # the first part of each stage is looked at for its schema as well
