@@ -263,6 +263,11 @@ def test_an_interrupted_push_to_fiftyone_goes_on(tiny: Tiny, tmp_path: Path) -> 
         api.push(str(tiny("skeleton")), str(tmp_path / "to"), form="label-studio")
 
 
+def test_a_push_that_was_killed_at_its_first_file_goes_on(tiny: Tiny, tmp_path: Path) -> None:
+    (tmp_path / ".tmp-1-0123456789ab").write_bytes(b"half")
+    assert api.push(str(tiny("skeleton")), str(tmp_path), form="shards") == 200
+
+
 STUDIO = """
 import json, sys
 from pathlib import Path
