@@ -560,7 +560,7 @@ def call(arguments: Sequence[str] | None = None) -> int:
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the process's command line, and end the process."""
     collect_rarely()
     exits.leave(call())
 
