@@ -282,6 +282,17 @@ def test_a_shard_that_was_replaced_is_not_pushed(tiny: Tiny, tmp_path: Path) -> 
     assert not (tmp_path / "to" / shard.name).exists()
 
 
+def test_a_damaged_sample_is_not_pushed(tiny: Tiny, tmp_path: Path) -> None:
+    shutil.copytree(tiny("skeleton"), tmp_path / "run")
+    first = DatasetIndex.open(tmp_path / "run/dataset").table.to_pylist()[0]
+    shard = tmp_path / "run/dataset" / f"{first['shard']}.tar"
+    data = bytearray(shard.read_bytes())
+    data[first["offset"] + 512 + 200] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(ShardError, match=f"sample {first['key']!r} is not what the index records"):
+        api.push(str(tmp_path / "run"), str(tmp_path / "to"))
+
+
 STUDIO = """
 import json, sys
 from pathlib import Path
