@@ -119,6 +119,11 @@ def remove(path: str | Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def holds_files(folder: str | Path) -> bool:
+    """Whether a folder holds more than temporary files, which a kill may leave there before the first file is complete."""
+    return Path(folder).is_dir() and any(not path.name.startswith(records.TEMPORARY) for path in Path(folder).iterdir())
+
+
 def remove_half_written(folder: str | Path) -> None:
     """Remove temporary files that a kill left in a folder and the folders below it. No process may be writing there."""
     records.is_recorded(Path(folder))  # raises LeavesRun if the folder is reached through a link out of the run

@@ -33,7 +33,7 @@ from .rows import (
     string_bytes,
     without_addresses,
 )
-from .shards import write_shard
+from .shards import members_sha256, write_shard
 from .store import Store
 
 _SHARD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")
@@ -308,7 +308,7 @@ class PartWriter:
 
         def digested() -> Iterator[tuple[str, Mapping[str, bytes]]]:
             for key, members in output.samples or ():
-                digests.append(_members_sha256(members))
+                digests.append(members_sha256(members))
                 yield key, members
 
         with self._file(posixpath.join(folder(self._stage), f"{name}.tar")) as stream:
@@ -374,15 +374,6 @@ def _is_utf8(value: Any, kind: pa.DataType) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _members_sha256(members: Mapping[str, bytes]) -> str:
-    """SHA-256 over the extensions, sizes and bytes of a sample's members, in the order of the extensions."""
-    digest = hashlib.sha256()
-    for extension, data in sorted(members.items()):
-        digest.update(f"{extension}\0{len(data)}\0".encode())
-        digest.update(data)
-    return digest.hexdigest()
 
 
 def reject_table(rejected: list[Rejected] | pa.Table) -> pa.Table:

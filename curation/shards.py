@@ -7,6 +7,7 @@ for the same members, on every machine and in every run.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import mmap
 import re
@@ -234,6 +235,15 @@ def samples_in(tar: bytes | mmap.mmap, *, place: str) -> Iterator[tuple[str, dic
         last, members = key, {extension: member}
     if members:
         yield last, members
+
+
+def members_sha256(members: Mapping[str, bytes]) -> str:
+    """SHA-256 over the extensions, sizes and bytes of a sample's members, in the order of the extensions."""
+    digest = hashlib.sha256()
+    for extension, data in sorted(members.items()):
+        digest.update(f"{extension}\0{len(data)}\0".encode())
+        digest.update(data)
+    return digest.hexdigest()
 
 
 def read_sample(span: bytes, key: str, *, place: str, base: int) -> dict[str, bytes]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..curation.artifact import load_artifact
+from ..curation.local_files import holds_files
 from ..curation.reachable_code import one_look
 from ..curation.recipe import missing_source
 from ..curation.store import Store, StoreError
@@ -367,7 +368,7 @@ def push(out: str, to: str, *, form: Form = "parquet", progress: Callable[[str],
     if not dataset:
         raise WrongUse(f"{out}: the run publishes no dataset")
     marks, write = writer_of(form)
-    if target.local and target.local.is_dir() and any(target.local.iterdir()) and not any(map(target.exists, marks)):
+    if target.local and holds_files(target.local) and not any(map(target.exists, marks)):
         raise WrongUse(f"{to}: it contains files, but no {marks[0]} of an earlier push: choose a new or empty folder")
     if to.startswith("hf://") and make_repository(to):
         progress(f"{to}: created a private repository")

@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..bounded_reading import parse_json, read_stream
-from ..local_files import remove, replacing
+from ..local_files import holds_files, remove, replacing
 from ..records import TEMPORARY, write_file
 from ..rng import uniform
 from ..rows import Blob, Reject
@@ -266,7 +266,7 @@ def _earlier_files(root: Path) -> list[Path]:
     """The files of an earlier export in the folder. Raises ``ValueError`` if the folder has files but no export."""
     record = root / "export.json"
     if not record.is_file():
-        if root.is_dir() and any(root.iterdir()):
+        if holds_files(root):
             raise ValueError(f"{root}: it contains files that are not an earlier export; choose a new or empty folder")
         return []
     content = read_json_file(record)

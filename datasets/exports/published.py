@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ...curation.keys import canonical, sha256
-from ...curation.shards import read_sample
+from ...curation.shards import members_sha256, read_sample
 from ...curation.store import Store
+from ...curation.ustar import ShardError
 from ..reader.index import DatasetIndex, ShardFiles
 
 BATCH_BYTES = 16 << 20
@@ -108,13 +109,23 @@ class Published:
         return self.labels[column][value] if 0 <= value < len(self.labels[column]) else None
 
     def samples(self, rows: NDArray[np.int64] | None = None) -> Iterator[tuple[pa.Table, list[dict[str, bytes]]]]:
-        """The rows (by default all) in batches, with the members of each row by extension."""
+        """The rows (by default all) in batches, with the members of each row by extension.
+
+        Raises:
+            ShardError: a sample is damaged.
+        """
         files, sizes = ShardFiles(self.index.url), self.index.table["size"].to_numpy()
         for some in cut(np.arange(len(self.index)) if rows is None else rows, sizes, BATCH_BYTES):
             table = self.index.table.take(pa.array(some))
             places = list(zip(*(table[name].to_pylist() for name in PLACES), strict=True))
             spans = zip(files.read(places), table["key"].to_pylist(), places, strict=True)
-            yield table, [read_sample(span, key, place=files.place(at[0]), base=at[1]) for span, key, at in spans]
+            samples = [read_sample(span, key, place=files.place(at[0]), base=at[1]) for span, key, at in spans]
+            if "sha256" in table.column_names:
+                for members, row in zip(samples, table.select(["key", "shard", "sha256"]).to_pylist(), strict=True):
+                    if members_sha256(members) != row["sha256"]:
+                        rule = f"sample {row['key']!r} is not what the index records: `benchwright verify` has details"
+                        raise ShardError(f"{files.place(row['shard'])}: {rule}")
+            yield table, samples
 
     def json_samples(self) -> Iterator[tuple[dict[str, Any], Mapping[str, bytes]]]:
         """Each row as JSON values, without shard, offset and size, and its members by extension."""

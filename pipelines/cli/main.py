@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import signal
+import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -450,7 +451,7 @@ def rejects(
     from .. import api
     from .text import on_one_line
 
-    for row in islice(api.rejects(out, stage=stage, reason=reason), limit):
+    for row in islice(api.rejects(out, stage=stage, reason=reason), None if limit is None else min(limit, sys.maxsize)):
         print(json.dumps(row) if as_json else "\t".join(map(on_one_line, row.values())))
 
 
@@ -560,7 +561,7 @@ def call(arguments: Sequence[str] | None = None) -> int:
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the process's command line, and end the process."""
     collect_rarely()
     exits.leave(call())
 

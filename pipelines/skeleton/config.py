@@ -47,6 +47,8 @@ EXPERIMENTS: tuple[Experiment, ...] = get_args(Experiment)
 WITH_ORDERS: tuple[Experiment, ...] = ("task_order", "class_order")
 """Those with several orders."""
 Positive = Annotated[int, Field(ge=1)]
+Width = Annotated[int, Field(ge=1, le=8192)]
+Depth = Annotated[int, Field(ge=1, le=256)]
 
 READINGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "as_released": {
@@ -126,8 +128,8 @@ class GraphNetwork:
     """
 
     architecture: Annotated[str, OneOf(MODELS)]
-    width: Positive
-    depth: Positive
+    width: Width
+    depth: Depth
     settings: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
@@ -160,8 +162,8 @@ class Architectures:
         methods: methods to train; None: all of ``evaluation.methods``.
     """
 
-    widths: list[Positive]
-    depths: list[Positive]
+    widths: list[Width]
+    depths: list[Depth]
     methods: Annotated[list[MethodName], Field(min_length=1)] | None = None
 
 

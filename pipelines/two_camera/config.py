@@ -44,7 +44,7 @@ class Radiometric:
     surfaces: Annotated[int, Field(ge=3)]
     step_nm: Annotated[int, Field(ge=1)]
     columns: Annotated[int, Field(ge=1)]
-    patch_px: Annotated[int, Field(ge=0)]
+    patch_px: Annotated[int, Field(ge=0, le=1024)]
     sensitivities: Location | None = None
     reflectances: Location | None = None
     lights: Location | None = None

@@ -17,7 +17,7 @@ import onnxruntime
 import torch
 
 from ...curation.artifact import load_artifact, load_run
-from ...curation.local_files import write_whole
+from ...curation.local_files import holds_files, write_whole
 from ...curation.rng import rng
 from ...curation.stages.raw import SATURATED
 from ...curation.store import Store
@@ -156,7 +156,8 @@ def export(
         sha256=hashlib.sha256(data).hexdigest(),
     )
     measured = _measured(data, learned, rows.X)
-    for file, content in ((NETWORK, data), (CARD, card(model).encode()), (MEASURED, measured), (FACTS, json_of(model))):
+    # FACTS first: it marks the folder, so that an interrupted export can be repeated.
+    for file, content in ((FACTS, json_of(model)), (NETWORK, data), (CARD, card(model).encode()), (MEASURED, measured)):
         write_whole(Path(folder) / file, content)
     _tell(model, json.loads(measured), progress)
     return Path(folder) / NETWORK
@@ -213,7 +214,7 @@ def _expected(line: Line, *, average: bool) -> dict[str, list[float]]:
 
 
 def _check_folder(folder: str) -> None:
-    if Path(folder).is_dir() and any(Path(folder).iterdir()) and not (Path(folder) / FACTS).is_file():
+    if holds_files(folder) and not (Path(folder) / FACTS).is_file():
         raise WrongUse(f"{folder}: it contains files, but no {FACTS} of an earlier export: choose a new or empty folder")
 
 

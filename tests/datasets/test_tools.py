@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import torch
+from benchwright.curation.store import StoreError
 from benchwright.curation.ustar import ShardError
 from benchwright.datasets.exports.published import Published
 from benchwright.datasets.reader.collate import Collate, picture
@@ -261,6 +263,34 @@ def test_an_interrupted_push_to_fiftyone_goes_on(tiny: Tiny, tmp_path: Path) -> 
         push()
     with pytest.raises(WrongUse, match=r"it contains files, but no config\.xml of an earlier push"):
         api.push(str(tiny("skeleton")), str(tmp_path / "to"), form="label-studio")
+
+
+def test_a_push_that_was_killed_at_its_first_file_goes_on(tiny: Tiny, tmp_path: Path) -> None:
+    (tmp_path / ".tmp-1-0123456789ab").write_bytes(b"half")
+    assert api.push(str(tiny("skeleton")), str(tmp_path), form="shards") == 200
+
+
+def test_a_shard_that_was_replaced_is_not_pushed(tiny: Tiny, tmp_path: Path) -> None:
+    run, secret = tmp_path / "run", tmp_path / "secret"
+    shutil.copytree(tiny("skeleton"), run)
+    shard = min((run / "dataset").glob("*.tar"))
+    secret.write_bytes(bytes(shard.stat().st_size))
+    shard.unlink()
+    shard.symlink_to(secret)
+    with pytest.raises(StoreError, match=rf"file {shard.name} is not what dataset\.json says"):
+        api.push(str(run), str(tmp_path / "to"), form="shards")
+    assert not (tmp_path / "to" / shard.name).exists()
+
+
+def test_a_damaged_sample_is_not_pushed(tiny: Tiny, tmp_path: Path) -> None:
+    shutil.copytree(tiny("skeleton"), tmp_path / "run")
+    first = DatasetIndex.open(tmp_path / "run/dataset").table.to_pylist()[0]
+    shard = tmp_path / "run/dataset" / f"{first['shard']}.tar"
+    data = bytearray(shard.read_bytes())
+    data[first["offset"] + 512 + 200] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(ShardError, match=f"sample {first['key']!r} is not what the index records"):
+        api.push(str(tmp_path / "run"), str(tmp_path / "to"))
 
 
 STUDIO = """

@@ -192,6 +192,7 @@ def test_rejects(bw: Cli, tiny: Path) -> None:
     every = bw("rejects", tiny, "--stage", "checked").out.splitlines()
     assert len(every) == 36
     assert all(len(line.split("\t")) == 4 for line in every)
+    assert bw("rejects", tiny, "--limit", 10**20).out == bw("rejects", tiny).out
     few = bw("rejects", tiny, "--stage", "checked", "--reason", "truncated", "--limit", 3, "--json").out.splitlines()
     assert [json.loads(line)["reason"] for line in few] == ["truncated"] * 3
     told = bw("rejects", tiny, "--reason", "truncate")

@@ -182,3 +182,20 @@ def test_a_run_that_is_up_to_date_needs_no_torch(finished: Callable[[str], Path]
     )
     told = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert told.returncode == 0, told.stderr
+
+
+def test_ctrl_c_during_the_imports_is_a_line() -> None:
+    stopped = """
+import importlib.metadata, sys
+
+class Stop:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            raise KeyboardInterrupt
+
+[command] = importlib.metadata.entry_points(group="console_scripts", name="benchwright")
+sys.meta_path.insert(0, Stop())
+command.load()()
+"""
+    ended = subprocess.run([sys.executable, "-P", "-c", stopped], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (130, "benchwright: interrupted\n")

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import cv2
 import numpy as np
 import pytest
+from benchwright.curation.local_files import write_whole
 from benchwright.curation.rng import rng
 from benchwright.curation.stages.alignment import LEAST_AGREEMENT
 from benchwright.eval.metrics.light_dependence import light_dependence
@@ -19,7 +20,7 @@ from benchwright.eval.protocols.cross_validation import estimates_of
 from benchwright.pipelines import api, training_results
 from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.errors import WrongUse
-from benchwright.pipelines.two_camera import estimating, learning
+from benchwright.pipelines.two_camera import estimating, exporting, learning
 from benchwright.pipelines.two_camera.baselines import LINEAR
 from benchwright.training.illuminants.pictures import LinearPictures
 from benchwright.training.illuminants.registry import candidates, estimator
@@ -195,6 +196,19 @@ def test_two_pictures_of_two_scenes_are_refused(walked: Path, tmp_path: Path, bw
     assert not (tmp_path / "l").exists()
     assert bw(*words, "--least-agreement", "-1").code == 0
     assert json.loads((walked / "light/model.json").read_text())["reading"]["least_agreement"] == LEAST_AGREEMENT
+
+
+def test_an_interrupted_export_can_be_repeated(walked: Path, tmp_path: Path, bw, monkeypatch: pytest.MonkeyPatch) -> None:
+    def once(path: Path, data: bytes) -> None:
+        (path.parent / ".tmp-1-0123456789ab").write_bytes(data) if path.parent.is_dir() else write_whole(path, data)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    words = ["export", walked / "out", "--to", tmp_path / "m", "--network", "mine"]
+    for _ in range(2):
+        monkeypatch.setattr(exporting, "write_whole", once)
+        assert bw(*words).code == 130
+    assert bw(*words).code == 0
 
 
 def test_what_cannot_be_exported_or_estimated_is_told(walked: Path, tmp_path: Path, bw) -> None:
