@@ -78,7 +78,8 @@ _AVA = {
 _ABOUT_AVA = (
     "Clips by AVA-Kinetics' annotations of their key frame; N/A: none. Classification task, test set, as in the paper's "
     "Figure 12.",
-    "PM: person movement, OM: object manipulation, PI: person interaction; a clip with two types counts in both.",
+    "PM: person movement, OM: object manipulation, PI: person interaction: types of AVA's actions; a clip with two types counts "
+    "in both. The paper's text has types of Kinetics' actions, of which no list is known to us.",
 )
 _ABOUT_TRANSFORMS = (
     "Nuisance novelty: the same classes under visual transforms. Rows named none are untransformed clips; the clips to "
