@@ -1,8 +1,14 @@
 """Figures of KOWL's preset ``scaled``, real lists with DRAWN features, for REPRODUCED.md.
 
     benchwright run kowl --config scaled --set source.root=LISTS --out out
-    benchwright train out
+    benchwright train out --set evaluation.keep_states=true
     python benchmarks/kowl_scaled.py figures out
+
+Nuisances are then scored from the states, without training:
+
+    benchwright run kowl --config scaled --set source.root=LISTS --set evaluation.keep_states=true
+        --set 'features.nuisances={gaussian_blur=0.5, rotation=2.0}' --out out
+    benchwright train out --method ann --protocol 1
 
 Predictor ``original`` needs outputs of a classifier, which drawn features do not have. ``outputs`` writes those of a stand-in:
 minus half the squared distance to the mean of each Kinetics-400 class, over the training samples of increment 0.
@@ -56,16 +62,20 @@ def write_outputs(run: str, folder: Path) -> None:
 def print_figures(run: str) -> None:
     """On the test set: the sum over increments 1 to 10, or for reaction times the mean; and every increment in brackets."""
     frame = pl.DataFrame(pl.from_arrow(tidy(results(run)))).filter(
-        pl.col("split") == "test_set", pl.col("increment") > 0, ~pl.col("from_start"), pl.col("stratum") == ""
+        pl.col("split") == "test_set", pl.col("increment") > 0, ~pl.col("from_start")
     )
     for (predictor, amount), mine in sorted(frame.partition_by(["predictor", "feedback"], as_dict=True).items()):
         print(f"{predictor}, {amount:g}")
         for title, task, phase, novel_to, measure in FIGURES:
             asked = {"task": task, "phase": phase, "novel_to": novel_to, "measure": measure}
-            found = mine.filter(*(pl.col(name) == value for name, value in asked.items())).sort("increment")
+            every = mine.filter(*(pl.col(name) == value for name, value in asked.items())).sort("increment")
+            found = every.filter(pl.col("stratum") == "")
             each, summed = (found.filter(pl.col("cumulative") == which)["value"].to_list() for which in (False, True))
             whole = summed[-1] if summed else np.mean(each)
             print(f"  {title}: {whole:.3f} ({', '.join(f'{value:.3f}' for value in each)})")
+            nuisances = every.filter("cumulative", pl.col("stratification") == "nuisance", pl.col("increment") == 10)
+            for stratum, value in nuisances.select("stratum", "value").rows():
+                print(f"    {stratum}: {value:.3f}")
 
 
 def print_start(run: str) -> None:
