@@ -12,7 +12,8 @@ Our choices where the paper is not specific:
   section 5.3 can be read either way;
 * a person is identified by the person's number if the list has one, and else by the box;
 * thirds are computed over the annotated clips among the rows; equal areas are ordered by key;
-* the activity types are those of the actions in the frame. A clip that shows two types belongs to both.
+* the activity types are those of AVA's actions in the frame, as in the caption of Figure 12. A clip that shows two types
+  belongs to both. Section 5.3 has types of Kinetics' actions instead, one for each clip; we know of no such grouping.
 """
 
 from __future__ import annotations

@@ -25,8 +25,9 @@ def increment_table(samples: pa.Table) -> pa.Table:
 
     Returns:
         One row per increment, int64: ``increment``; ``known_classes``, trained before it (for increment 0, trained in it);
-        ``novel_classes``, introduced by it to training; and for each role ``<role>_known``, ``<role>_novel``
-        (samples) and ``<role>_novel_classes``, which also counts classes that are never trained.
+        ``novel_classes``, introduced by it to training; and for each role ``<role>_known``, ``<role>_novel`` (samples),
+        ``<role>_known_classes``, which is ``known_classes``, or 0 if the role has no samples, and ``<role>_novel_classes``,
+        those with samples in the role, which also counts classes that are never trained.
 
     >>> samples = pa.table(
     ...     {
@@ -42,20 +43,25 @@ def increment_table(samples: pa.Table) -> pa.Table:
     frame = pl.DataFrame(pl.from_arrow(samples.select(NEEDED)))
     trained = frame.filter(pl.col("role") == "train").group_by("label_recent_first").agg(pl.col("increment").min())
     count = int(frame["increment"].max() or 0) + 1 if frame.height else 0  # pyright: ignore[reportArgumentType]
-    first = np.bincount(trained["increment"].to_numpy(), minlength=count)
+    first = _by_increment(trained, count)
     known = np.concatenate([first[:1], np.cumsum(first)[:-1]])
     columns: dict[str, np.ndarray] = {"increment": np.arange(count), "known_classes": known}
     columns["novel_classes"] = np.concatenate([np.zeros(min(count, 1), dtype=np.int64), first[1:]])
     for role in ROLES:
         mine = frame.filter(pl.col("role") == role)
-        for novel, name in ((False, "known"), (True, "novel")):
-            some = mine.filter(pl.col("novel") == novel)
-            columns[f"{role}_{name}"] = np.bincount(some["increment"].to_numpy(), minlength=count)
-        labels = mine.filter("novel").group_by("increment").agg(classes=pl.col("label_recent_first").n_unique())
-        classes = np.zeros(count, dtype=np.int64)
-        classes[labels["increment"].to_numpy()] = labels["classes"].to_numpy()
-        columns[f"{role}_novel_classes"] = classes
+        old, new = mine.filter(~pl.col("novel")), mine.filter("novel")
+        columns |= {
+            f"{role}_known_classes": known * (_by_increment(mine, count) > 0),
+            f"{role}_known": _by_increment(old, count),
+            f"{role}_novel_classes": _by_increment(new.unique(["increment", "label_recent_first"]), count),
+            f"{role}_novel": _by_increment(new, count),
+        }
     return pa.table({name: pa.array(column.astype(np.int64)) for name, column in columns.items()})
+
+
+def _by_increment(frame: pl.DataFrame, count: int) -> np.ndarray:
+    """Rows of each of ``count`` increments."""
+    return np.bincount(frame["increment"].to_numpy(), minlength=count)
 
 
 def published_table(table: pa.Table) -> pa.Table:

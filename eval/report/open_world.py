@@ -214,7 +214,8 @@ _ABOUT_RECOGNITION = (
 )
 _ABOUT_REACTION = (
     "How late the first novel sample of an increment is detected: 0 is immediately, 1 is never. It is the harmonic mean of the "
-    "share of samples and the share of novel samples that came before, and so depends on the order of the samples. A sample is "
+    "share of samples and the share of novel samples that came before, and so depends on the order of the samples: in the test "
+    "set, validation samples come before test samples (the paper does not say). A sample is "
     "novel if its class is in no earlier training split. A predictor that calls everything unknown reacts immediately: compare "
     "with novelty detection."
 )

@@ -169,7 +169,11 @@ def _increments(config: KowlConfig, samples: pa.Table, shared: Recordings) -> Se
         ]
     by_role = [_numbers(ours, "This run, val and test separately")]
     if papers:
-        about = "Table 2 of the paper; the validation samples of its increments 6 to 10 play the test role, and are under test"
+        about = (
+            "Table 2 of the paper; the validation samples of its increments 6 to 10 play the test role, and are under test. "
+            "Known classes are those known before the increment. The paper counts a novel class of validation in increment 0, "
+            "of which it has no sample"
+        )
         by_role.append(_numbers(table_2(), about))
     blocks.append(Details("By role, as in Table 2", by_role))
     blocks.append(Text([shared.summary()], tone="note" if shared.shared or shared.unknown else "good"))

@@ -76,9 +76,10 @@ _AVA = {
     "activity": "By type of activity",
 }
 _ABOUT_AVA = (
-    "Clips by AVA-Kinetics' annotations of their key frame; N/A: none. Classification task, test set, as in the paper's "
-    "Figure 12.",
-    "PM: person movement, OM: object manipulation, PI: person interaction; a clip with two types counts in both.",
+    "Clips by AVA-Kinetics' annotations of their key frame; N/A: none. Classification task, as in the paper's Figure 12, on "
+    "the test set: the paper does not name the split.",
+    "PM: person movement, OM: object manipulation, PI: person interaction: types of AVA's actions; a clip with two types "
+    "counts in both. The paper's text has types of Kinetics' actions, of which no list is known to us.",
 )
 _ABOUT_TRANSFORMS = (
     "Nuisance novelty: the same classes under visual transforms. Rows named none are untransformed clips; the clips to "

@@ -15,6 +15,7 @@ from benchwright.datasets.kowl.splits import Turn, assign_splits
 from benchwright.datasets.kowl.synthetic import Group, draw_lists, draw_missing, drawing, ramp
 from benchwright.datasets.kowl.tables import increment_table, published_table
 from benchwright.datasets.kowl.unify import unify
+from benchwright.pipelines.kowl.paper import table_2
 
 from tests.datasets.kowl_rows import gathered, stored
 
@@ -82,7 +83,7 @@ def test_facts_add_up() -> None:
     assert f.table_1["novel_classes"][1:] == f.increments.classes[0] + f.increments.classes[1]
     for kind in ("known", "novel"):
         later = [v + t for v, t in zip(f.table_2[f"val_{kind}"][1:], f.table_2[f"test_{kind}"][1:], strict=True)]
-        assert later == list(f.table_1[f"test_{kind}"][1:6])
+        assert later == list(f.table_1[f"test_{kind}"][1:])
 
 
 @pytest.mark.parametrize("group", [Group(409, 218_371, 300), Group(7, 7), Group(5, 11), Group(46, 15_814, 120)])
@@ -126,12 +127,11 @@ def test_table_1_comes_out_to_the_sample(released) -> None:
 
 
 def test_table_2_comes_out_to_the_sample(released) -> None:
-    table = increment_table(released).to_pydict()
-    for name, column in facts().table_2.items():
-        assert table[name][:6] == list(column)
-    assert table["val_known"][6:] == table["val_novel"][6:] == [0] * 5
-    assert (table["test_novel_classes"][0], table["val_novel_classes"][0]) == (1, 0)
-    assert table["train_novel_classes"] == table["novel_classes"]
+    published = table_2().to_pydict()
+    # The one cell in which the paper disagrees with itself: a novel class of validation in increment 0, with no sample.
+    assert (published["val_novel_classes"][0], published["val_novel"][0]) == (1, 0)
+    published["val_novel_classes"][0] = 0
+    assert increment_table(released).to_pydict() == published
 
 
 @pytest.mark.parametrize("preset", ["as_released", "as_written"])

@@ -352,6 +352,22 @@ def test_the_test_set_is_that_of_table_1(tmp_path: Path):
     assert values(ran, "mcc", **same, split="test_set") == values(ran, "mcc", **same, split="test")
 
 
+def test_reaction_times_of_the_test_set_have_validation_rows_before_test_rows(tmp_path: Path):
+    """Our choice: the paper names no order, and the released code keeps the splits apart, as ours has them besides."""
+    ran = run("ann", tmp_path, world("overlapping", increments=2, rows=12))
+    asked: dict[str, list[float]] = {split: [] for split in ("validate", "test", "test_set", "test first")}
+    for t in (1, 2):
+        parts = {split: ran.predicted(t, "pre", split) for split in ("validate", "test")}
+        novel = {split: ~np.isin(part.truth, part.known["evaluator"]) for split, part in parts.items()}
+        called = {split: part.columns[part.probabilities.argmax(axis=1)] < 0 for split, part in parts.items()}
+        for name, order in (*((split, [split]) for split in parts), ("test_set", [*parts]), ("test first", [*parts][::-1])):
+            rows = ([some[split] for split in order] for some in (novel, called))
+            asked[name].append(reaction(*map(np.concatenate, rows)).time)
+    for split in ("validate", "test", "test_set"):
+        assert values(ran, "reaction_time.last_sample.any", split=split) == [pytest.approx(time) for time in asked[split]]
+    assert asked["test_set"] != pytest.approx(asked["test first"])
+
+
 def test_clusters_of_unknowns_are_those_of_the_whole_test_set(tmp_path: Path):
     """Validation and test rows predicted one after the other had clusters of different numbers: two for each new class."""
     made = world(increments=2, start=12, width=WIDTH["gmm_finch"])

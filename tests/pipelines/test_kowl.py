@@ -346,6 +346,10 @@ def test_real_lists_in_small(real: tuple[str, Run]) -> None:
     for at in range(1, 11):
         before = table["known_classes"][at - 1] + table["novel_classes"][at - 1]
         assert table["known_classes"][at] == before
+    # Table 2's rows of classes: these turns have no val.
+    assert table["train_known_classes"] == table["test_known_classes"] == table["known_classes"]
+    assert table["train_novel_classes"] == table["novel_classes"]
+    assert table["val_known_classes"] == table["val_novel_classes"] == [0] * 11
     for release, base in ((K6, 1), (K7, 6)):
         classes = table["novel_classes"][base : base + 5]
         if preset == "as_released":

@@ -381,6 +381,8 @@ def test_the_report_shows_tables_and_figures(annotated: tuple[Path, dict[str, tu
         assert caption in page
     for measure in ("top-1 accuracy", "Matthews correlation", "normalised mutual information"):  # Figure 12
         assert f"By number of actions: {measure}, cumulative from increment 0, after feedback." in page
+    assert "actions; a clip with two types counts in both" in page  # AVA's actions; the paper's text has Kinetics'
+    assert "test set: the paper does not name the split" in page  # of Figure 12
     assert "SYNTHETIC" in page
     assert "counts do not add up" not in page
     assert ">Visual transforms<" not in page

@@ -226,6 +226,13 @@ def test_table_2_is_that_of_the_paper() -> None:
         both = np.add(table[f"val_{kind}"].to_numpy(), table[f"test_{kind}"].to_numpy())
         np.testing.assert_array_equal(both[1:], whole[f"test_{kind}"].to_numpy()[1:])
     assert (table["val_known"][0].as_py(), table["test_novel"][0].as_py()) == (18_016, 1)
+    for kind in ("known_classes", "novel_classes"):
+        papers = whole[kind].to_pylist()
+        assert table[f"train_{kind}"].to_pylist() == papers
+        # Increment 0 has a novel class in Validate and Test, whose one sample is a test sample. Later releases have no val.
+        first = papers[0] + (kind == "novel_classes")
+        assert table[f"test_{kind}"].to_pylist() == [first, *papers[1:]]
+        assert table[f"val_{kind}"].to_pylist() == [first, *papers[1:6], *[0] * 5]
 
 
 def test_settings_of_one_feature_set_and_transforms_with_kept_states(run: Path, tmp_path: Path, bw: Cli) -> None:
