@@ -99,15 +99,15 @@ def joined_section(outs: Sequence[str]) -> Section:
 
 def _table_1(outs: Sequence[str]) -> list[Block]:
     """Table 1's rows of vCLIMB, a pair for each data set and number of tasks; empty if no run is of one of them."""
-    rows: dict[tuple[str, int], list[Sequence[CellValue]]] = {}
+    rows: dict[tuple[str, int, str], Sequence[CellValue]] = {}
     for out in outs:
         if (found := table_1_rows(job_of(out).config, ReportedRun.of(out))) is not None:
-            named = [found.dataset, found.tasks]
-            pair = [[*named, "these runs", *found.ours], [*named, "the paper", *found.papers]]
-            rows.setdefault((found.dataset, found.tasks), pair)
+            for name, values in (("these runs", found.ours), ("the paper", found.papers)):
+                key = (found.dataset, found.tasks, name)
+                rows.setdefault(key, [*key, *values])
     caption = "Table 1: clips per task (mean), and frames of whole videos"
     columns = ["data set", "tasks", "from", *TABLE_1]
-    return [Table(columns, [row for pair in rows.values() for row in pair], caption)] if rows else []
+    return [Table(columns, list(rows.values()), caption)] if rows else []
 
 
 def paper_tables(runs: Mapping[tuple[str, int], JoinedRun]) -> list[Block]:
