@@ -2,10 +2,13 @@
 
 Clips are drawn by numpy. A class is a look (the two colours of a disc) and a motion (the direction in which the disc travels,
 which each frame shows by the disc's trail). The disc is on screen in one stretch of the clip alone, over a background that
-drifts through colours of its own: most frames say nothing of the class, as in untrimmed video. Each task brings two classes.
+drifts through colours of its own: most frames say nothing of the class, as in untrimmed video. Each task brings two classes, or
+``--classes`` divided by ``--tasks``. ``--shown 1`` and half of the frames are such stretches alone, as in trimmed video.
 
     python benchmarks/synthetic_vclimb.py --quick
     python benchmarks/synthetic_vclimb.py --seeds 3 --out table.json
+    python benchmarks/synthetic_vclimb.py --seeds 3 --frames 24 --shown 1
+    python benchmarks/synthetic_vclimb.py --seeds 1 --classes 40 --tasks 20 --train 12 --memory 100
 
 Prints Acc and BWF of each method over seeds, which orders hold, and the CPU time: about four minutes a seed for all methods.
 Temporal consistency also shows every clip twice a step. ``icarl+tc.all`` is the control for that: its second view is drawn from
@@ -45,14 +48,18 @@ from benchwright.training.models.tsn import tsn
 
 SIDE_PX = 32
 LOOKS = (((230, 60, 60), (250, 220, 90)), ((60, 90, 230), (120, 230, 240)), ((50, 170, 70), (200, 120, 230)))
+LOOKS += tuple((outer, inner) for inner, outer in LOOKS)
+LOOKS += tuple((LOOKS[at][0], LOOKS[(at + 1) % 3][side]) for side in (0, 1) for at in range(3))
 MOTIONS = ((1, 0), (0, 1), (1, 1), (1, -1))  # directions in (x, y)
+CLASSES = len(LOOKS) * len(MOTIONS)
 BASE = ["finetune", "ewc", "mas", "lwf", "er", "icarl", "bic", "joint"]
 
 
 def draw_clip(label: int, frames: int, draws: np.random.Generator, *, shown: float) -> np.ndarray:
     """(frames, 32, 32, 3) uint8: a disc of the class's look crosses in the class's direction during ``shown`` of the clip."""
-    look = np.array(LOOKS[label % len(LOOKS)], dtype=np.float64)
-    motion = np.array(MOTIONS[(label // len(LOOKS)) % len(MOTIONS)], dtype=np.float64)
+    block, place = divmod(label, 3 * len(MOTIONS))  # three looks in all motions, then the next three
+    look = np.array(LOOKS[3 * block + place % 3], dtype=np.float64)
+    motion = np.array(MOTIONS[place // 3], dtype=np.float64)
     motion /= np.linalg.norm(motion)
     y, x = np.mgrid[0:SIDE_PX, 0:SIDE_PX].astype(np.float64)
     phase, tilt = draws.uniform(0, 2 * np.pi, 3), draws.normal(size=(3, 2)) / 8
@@ -76,8 +83,8 @@ def draw_clip(label: int, frames: int, draws: np.random.Generator, *, shown: flo
     return clip.clip(0, 255).astype(np.uint8)
 
 
-def make_clips(seed: int, *, classes: int, counts: dict[str, int], frames: int, shown: float):
-    """Columns and clips of the whole set, a function of the seed alone."""
+def make_clips(seed: int, *, tasks: int, classes: int, counts: dict[str, int], frames: int, shown: float):
+    """Columns and clips of the whole set. The seed determines clips and order of the classes, whatever the number of tasks."""
     columns: dict[str, list] = {"key": [], "label": [], "task": [], "role": [], "clip": []}
     order = rng(seed, "synthetic.order").permutation(classes)
     for place, kind in enumerate(order.tolist()):
@@ -85,7 +92,7 @@ def make_clips(seed: int, *, classes: int, counts: dict[str, int], frames: int, 
             for number in range(count):
                 key = f"{role}-{kind:02}-{number:03}"
                 columns["clip"].append(draw_clip(kind, frames, rng(seed, "synthetic.clip", key), shown=shown))
-                for name, value in (("key", key), ("label", place), ("task", place // 2), ("role", role)):
+                for name, value in (("key", key), ("label", place), ("task", place * tasks // classes), ("role", role)):
                     columns[name].append(value)
     return columns
 
@@ -137,7 +144,8 @@ def run_one(name: str, seed: int, columns: dict, args: argparse.Namespace, out: 
 def run_seed(seed: int, args: argparse.Namespace) -> dict[str, dict]:
     """Method -> its measures, on the clips of this seed."""
     counts = {"train": args.train, "val": 6, "test": 16}
-    columns = make_clips(seed, classes=2 * args.tasks, counts=counts, frames=args.frames, shown=args.shown)
+    clips = {"counts": counts, "frames": args.frames, "shown": args.shown}
+    columns = make_clips(seed, tasks=args.tasks, classes=args.classes, **clips)
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in args.methods:
@@ -155,6 +163,7 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="seeds side by side, a process each")
     parser.add_argument("--tasks", type=int, default=5)
+    parser.add_argument("--classes", type=int, help=f"in all, at most {CLASSES}; default: two a task")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--train", type=int, default=30, help="clips a class")
     parser.add_argument("--frames", type=int, default=48, help="frames a clip")
@@ -168,6 +177,9 @@ def main() -> None:
     args = parser.parse_args()
     if args.quick:
         args.tasks, args.epochs, args.seeds, args.train, args.frames, args.memory = 3, 6, 1, 12, 24, 12
+    args.classes = args.classes or 2 * args.tasks
+    if args.classes > CLASSES or args.classes % args.tasks:
+        parser.error(f"--classes {args.classes}: at most {CLASSES}, and as many in each of the {args.tasks} tasks")
     seeds = range(args.first_seed, args.first_seed + args.seeds)
     if args.jobs == 1:
         found = [run_seed(seed, args) for seed in seeds]
@@ -182,8 +194,9 @@ def main() -> None:
 
 def show(table: dict[str, list[dict]], args: argparse.Namespace) -> None:
     print(
-        f"{args.tasks} tasks of 2 classes, {args.train} clips a class of {args.frames} frames, memory {args.memory} clips of "
-        f"{args.memory_frames or 'all'} frames, {args.epochs} epochs, {args.seeds} seeds; chance {50 / args.tasks:.1f} %"
+        f"{args.tasks} tasks of {args.classes // args.tasks} classes, {args.train} clips a class of {args.frames} frames, "
+        f"memory {args.memory} clips of {args.memory_frames or 'all'} frames, {args.epochs} epochs, {args.seeds} seeds; "
+        f"chance {100 / args.classes:.1f} %"
     )
     print(f"{'method':20} {'Acc %':>14} {'BWF %':>14} {'memory':>18} {'CPU s a run':>12}")
     mean: dict[str, float] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO
 
 import numpy as np
@@ -87,6 +87,19 @@ def blocks(stream: IO[bytes], place: str, size: float = math.inf, block_bytes: i
             yield Lines(view[:count], taken)
     except (EOFError, OSError, zlib.error) as error:
         raise ValueError(f"{place}: the compressed stream breaks after {done:,} bytes of text: {error}") from error
+
+
+def first_of(blocks: Iterable[Lines], count: int) -> Iterator[tuple[Lines, int]]:
+    """The first ``count`` lines of blocks, with their number in each block."""
+    for block in blocks:
+        ends = np.flatnonzero(np.frombuffer(block.data, dtype=np.uint8) == _NEWLINE)[:count]
+        if (count := count - len(ends)) > 0:
+            yield block, len(ends)
+            continue
+        end = int(ends[-1]) + 1
+        # A whole block may end in the beginning of an overlong line: then it is larger than its data.
+        yield Lines(block.data[:end], block.size if end == len(block.data) else end), len(ends)
+        return
 
 
 def _read(stream: IO[bytes], room: memoryview) -> int:

@@ -82,29 +82,40 @@ class Photo:
     licence: str
 
 
-def pieces(*, path: str, files: str = "*", piece_bytes: int = PIECE_BYTES) -> Iterator[str]:
+def pieces(*, path: str, files: str = "*", piece_bytes: int = PIECE_BYTES, first_lines: int | None = None) -> Iterator[str]:
     """Parts that can be read independently, in the order of the source: files by name, and parts of plain files.
 
     Args:
         path: a file or a folder, local or an fsspec URL (SQLite: local only). Hidden files of a folder are left out.
         files: shell pattern that selects the files of a folder.
         piece_bytes: size of the pieces of a plain file or a database; compressed files are one piece each.
+        first_lines: number of lines to read, over all files (CLEAR: 10,052,717); None for all. They are counted first.
 
     Yields:
         JSON for ``read_metadata``.
 
     Raises:
         FileNotFoundError: the path does not exist.
-        ValueError: a file is empty or not YFCC100M metadata, or no file of the folder matches.
+        ValueError: a file is empty or not YFCC100M metadata, no file of the folder matches, or ``first_lines`` of a database,
+            whose rows have another order.
     """
     if piece_bytes < 1:
         raise ValueError(f"piece_bytes is {piece_bytes}: it must be at least 1")
     fs, root = fsspec.core.url_to_fs(path)
     for name in _files(fs, root, path, files):
+        if first_lines == 0:
+            return
         full = _full(fs, root, name)
         size = int(fs.size(full))
         with fs.open(full, "rb") as stream:
             form = _form(stream, name)
+            if first_lines is not None:
+                if form["form"] == "sqlite":
+                    raise ValueError(f"{name}: first_lines is for text: a database has another order, so leave it out")
+                size, counted = _size_of_first(stream, form["form"], name, first_lines)
+                first_lines -= counted
+                if form["form"] != "plain":
+                    form["lines"] = counted
         if form["form"] == "sqlite":
             count = -(-size // max(piece_bytes, _SQLITE_ROW_BYTES))
             bounds = sqlite.ranges(_local(fs, full), count)
@@ -203,6 +214,14 @@ def _form(stream: IO[bytes], name: str) -> dict[str, Any]:
     return {"form": kind or "plain", "columns": _columns(bytes(first.data), name)}
 
 
+def _size_of_first(stream: IO[bytes], form: str, name: str, count: int) -> tuple[int, int]:
+    """Bytes of the first ``count`` lines of a text, unpacked, and how many they are: fewer if the file has fewer."""
+    stream.seek(0)
+    text = stream if form == "plain" else decompressed(stream, form)
+    found = [(block.size, several) for block, several in lines.first_of(lines.blocks(text, name), count)]
+    return sum(size for size, _ in found), sum(several for _, several in found)
+
+
 def _columns(head: bytes, name: str) -> int:
     found = [line.count(b"\t") + 1 for line in head.splitlines() if line]
     counts = {count: found.count(count) for count in LAYOUTS}
@@ -233,6 +252,8 @@ def _read_text(
     else:
         at = 1
         blocks = lines.blocks(decompressed(stream, task["form"]), task["file"])
+        if "lines" in task:
+            blocks = (block for block, _ in lines.first_of(blocks, task["lines"]))
     parse = (_scanning if can_compile() else _by_rules)(LAYOUTS[task["columns"]], place, licences, extra)
     bad = 0
     for block in blocks:

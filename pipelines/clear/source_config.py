@@ -82,6 +82,7 @@ class YfccSource:
 
     Attributes:
         metadata: file or folder of the metadata.
+        first_lines: lines of the metadata, from the first, whose photos are listed and fetched; by default all. Not of SQLite.
         images_root: folder of the images; by default they are downloaded.
         images_path: path of an image in it, with the columns ``key`` and ``extension`` in braces.
         licences: licences to accept; by default all.
@@ -92,6 +93,7 @@ class YfccSource:
 
     kind: Literal["yfcc100m"]
     metadata: Location
+    first_lines: Annotated[int, Field(ge=1)] | None = None
     images_root: Location | None = None
     images_path: str = "{key}.{extension}"
     licences: list[str] | None = None

@@ -14,12 +14,14 @@ from ...curation.artifact import load_run
 from ...curation.publish import names_of
 from ...curation.verify import DATASET
 from ...datasets.roles import ROLES
-from ...eval.report.blocks import Block, Card, CellValue, Details, Figure, Section, Table
+from ...datasets.skeleton.facts import facts
+from ...eval.report.blocks import Block, Card, CellValue, Details, Figure, Section, Table, Text
 from ...eval.report.sections import task_table
 from ...eval.report.skeletons import skeleton_chart
 from ..names import short
 from ..report import ReportedRun, write_page
 from .config import SkeletonConfig
+from .joints import layout_for
 from .paper import data_differs
 from .series import By, Differing, by_network, over_orders
 from .training_sections import architecture_section, default_section, grid_section, order_section
@@ -56,7 +58,7 @@ def write_report(config: SkeletonConfig, out: str) -> str:
                 Card("joints filled in", f"{sum(filled):,}", f"missing in {len(filled):,} of {len(table):,} sequences")
             )
         names = names_of(table, "label", "class_name")
-        sections.append(_split(table))
+        sections.append(_split(config, table))
     if run.store.exists(posixpath.join(DATASET, "dataset.json")):
         first = [_pictures(out)]
     data = data_differs(config, out, load_run(run.store).config) if run.lines else ""
@@ -86,19 +88,40 @@ def write_report(config: SkeletonConfig, out: str) -> str:
     )
 
 
-def _split(rows: pa.Table) -> Section:
+def _split(config: SkeletonConfig, rows: pa.Table) -> Section:
     by_class = [_class_line(rows.filter(pc.equal(rows["label"], label))) for label in pc.unique(rows["label"]).sort()]
     framed = "source_frames" in rows.column_names
     headings = ["class", "task", *ROLES, "all", *(["frames, min", "median", "max"] if framed else [])]
     classes = Table(headings, by_class, decimals=0)
     title = "By class, with numbers of frames in the source" if framed else "By class"
-    return Section(
-        "Split",
-        [
-            task_table(rows, ROLES, "Sequences by task, in the default order"),
-            Details(title, [classes], opened=len(by_class) <= 12),
-        ],
+    tasks = task_table(rows, ROLES, "Sequences by task, in the default order")
+    return Section("Split", [tasks, *_table_1(config, rows), Details(title, [classes], opened=len(by_class) <= 12)])
+
+
+def _table_1(config: SkeletonConfig, rows: pa.Table) -> list[Block]:
+    """This run and the paper's Table 1; empty if ``evaluation.paper`` is not set."""
+    if config.evaluation.paper is None:
+        return []
+    published = facts().table_1[config.evaluation.paper]
+    classes, tasks = (pc.count_distinct(rows[name]).as_py() for name in ("label", "task"))
+    framed = config.source.kind != "ntu_names"
+    ours = {
+        "sequences": len(rows),
+        "joints": len(layout_for(config).joints),
+        "classes": classes,
+        "tasks": tasks,
+        "sequences per task": round(len(rows) / tasks),
+        "frames per sequence": config.tensor.frames if framed else None,
+    }
+    papers = {name: published[name.replace(" ", "_")] for name in ours}
+    same = all(value in (None, papers[name]) for name, value in ours.items())
+    table = Table(
+        ["", *ours],
+        [["this run", *ours.values()], ["Table 1", *papers.values()]],
+        "As in Table 1: sequences per task are a mean, frames those of the tensors",
     )
+    verdict = f"The counts {'equal' if same else 'differ from'} those of the paper's Table 1."
+    return [table, Text([verdict], tone="good" if same else "note")]
 
 
 def _class_line(rows: pa.Table) -> list[CellValue]:

@@ -1,4 +1,4 @@
-"""The paper's tables and Figure 3 from several runs: each table of results spans data sets, and Table 2 numbers of tasks."""
+"""The paper's tables and Figure 3 from several runs: tables span data sets, and Tables 1 and 2 numbers of tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from ..errors import WrongUse
 from ..jobs import job_of
 from ..report import ReportedRun
 from .paper import METRICS, data_of, why_not_the_papers
+from .table_1 import TABLE_1, table_1_rows
 from .training_sections import last_held, task_names
+
+_MEMORY = ("capacity, videos", "capacity, frames", "held, videos", "held, frames")
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def joined_run(out: str) -> JoinedRun | None:
 
 
 def joined_section(outs: Sequence[str]) -> Section:
-    """Tables 2 to 4 and the supplement's Table 1 in the paper's form, and curves as in Figure 3, from several runs.
+    """All tables in the paper's form, of Table 1 its lower half, and curves as in Figure 3, from several runs.
 
     Args:
         outs: folders or URLs of runs.
@@ -90,8 +93,21 @@ def joined_section(outs: Sequence[str]) -> Section:
     notes = [f"{run.name}: {run.verdict}." for run in runs.values()]
     notes += [f"{name}: nothing is trained." for name in untrained]
     notes.append("Of several settings of a method, the first that is comparable is shown: a run's own report has all.")
-    blocks = [Text(notes, tone="note"), *paper_tables(runs), *_curves(runs)]
+    blocks = [Text(notes, tone="note"), *_table_1(outs), *paper_tables(runs), *_curves(runs)]
     return Section("Several runs, as in the paper's tables", blocks)
+
+
+def _table_1(outs: Sequence[str]) -> list[Block]:
+    """Table 1's rows of vCLIMB, a pair for each data set and number of tasks; empty if no run is of one of them."""
+    rows: dict[tuple[str, int, str], Sequence[CellValue]] = {}
+    for out in outs:
+        if (found := table_1_rows(job_of(out).config, ReportedRun.of(out))) is not None:
+            for name, values in (("these runs", found.ours), ("the paper", found.papers)):
+                key = (found.dataset, found.tasks, name)
+                rows.setdefault(key, [*key, *values])
+    caption = "Table 1: clips per task (mean), and frames of whole videos"
+    columns = ["data set", "tasks", "from", *TABLE_1]
+    return [Table(columns, list(rows.values()), caption)] if rows else []
 
 
 def paper_tables(runs: Mapping[tuple[str, int], JoinedRun]) -> list[Block]:
@@ -112,30 +128,41 @@ def _table(name: str, found: Sequence[PublishedResult], runs: Mapping[tuple[str,
         for dataset in datasets:
             one, run = of.get((method, tasks, frames, dataset)), runs.get((dataset, tasks))
             line = run.line(*row_of(one)) if one and run else None
-            ours += [None] * 3 if line is None else _cells(line)
-            papers += _published(one) if one and run and line in run.fair else [None] * 3
+            nothing = [None] * (len(_MEMORY) + len(METRICS))
+            ours += nothing if line is None else _cells(line)
+            papers += _published(one) if one and run and line in run.fair else nothing
         if any(cell is not None for cell in ours):
             rows.append([method, tasks, frames, "these runs", *ours])
         if any(cell is not None for cell in papers):
             rows.append([method, tasks, frames, "the paper", *papers])
     if not rows:
         return None
-    columns = [f"{dataset}: {what}" for dataset in datasets for what in ("memory, frames", "Acc", "BWF")]
-    caption = f"{name}: percent, {SPREAD}; memory after the last task"
+    columns = [f"{dataset}: {what}" for dataset in datasets for what in (*_MEMORY, *METRICS)]
+    caption = f"{name}: percent, {SPREAD}; capacity of the memory, and what it held after the last task"
     table = Table(["model", "tasks", "frames per video", "from", *columns], rows, caption, decimals=2)
     return without_empty_columns(table)
 
 
 def _cells(line: Line) -> list[CellValue]:
-    held = last_held(line)
-    metrics = list(METRICS.values())[:2]
-    return [None if held is None else held[1], *(spread_cell(line.values(metric), decimals=2) for metric in metrics)]
+    return [*_memory(line), *(spread_cell(line.values(metric), decimals=2) for metric in METRICS.values())]
+
+
+def _memory(line: Line) -> list[CellValue]:
+    """Capacity in videos and in frames, and videos and frames held. Of whole videos, frames are those of the mean held one."""
+    if (held := last_held(line)) is None:
+        return [None] * len(_MEMORY)
+    size, frames = line.settings["memory.size"], line.settings["memory.frames"]
+    if line.settings["memory.unit"] == "parts":
+        return [None, size, *held]
+    return [size, round(size * held[1] / held[0]) if frames == "all" else size * frames, *held]
 
 
 def _published(one: PublishedResult) -> list[CellValue]:
-    memory = facts().memory[one.dataset]
+    """The paper prints capacities alone; the videos in Table 2, and in the text for the others. Its metrics are by classes."""
+    memory, stored = facts().memory[one.dataset], one.method not in ("EWC", "MAS")
     frames = memory.get("all_frames_in_paper") if one.frames == "all" else memory.frames_in_paper[int(one.frames)]
-    return [None if one.method in ("EWC", "MAS") else frames, one.acc_percent, one.bwf_percent]
+    capacity = [memory.videos, frames] if stored else [None, None]
+    return [*capacity, None, None, one.acc_percent, one.bwf_percent, None, None]
 
 
 def _curves(runs: Mapping[tuple[str, int], JoinedRun]) -> list[Block]:

@@ -15,7 +15,7 @@ from ...curation.store import Store
 from ...curation.video.frames import unpack_frames
 from ...datasets.roles import ROLES
 from ...datasets.vclimb.facts import facts
-from ...datasets.vclimb.tables import coverage, frames_per_video, leaks, memory_lines, memory_share, table_1
+from ...datasets.vclimb.tables import coverage, leaks, memory_lines, memory_share
 from ...eval.report.blocks import Block, Card, CellValue, Details, Section, Table, Text, Thumb
 from ...eval.report.images import enlarged, small
 from ...eval.report.sections import contact_section, task_table
@@ -23,9 +23,10 @@ from ..names import short
 from ..report import ReportedRun, write_page
 from .baselines import baseline_rows, baseline_settings
 from .card import cut_warning, leak_warning, split_stage, unknown_warning
-from .config import DrawnVideos, SplitFileSource, VclimbConfig
+from .config import DrawnVideos, VclimbConfig
 from .joined_runs import joined_section
 from .paper import data_of
+from .table_1 import TABLE_1, table_1_rows
 from .training_sections import memories_section, results_section
 
 _THUMB_PX = 80
@@ -52,7 +53,7 @@ def write_report(config: VclimbConfig, out: str, beside: Sequence[str] = ()) -> 
     if clips is not None and "task" in clips.column_names:
         columns = ["key", "task", "class_index", "label", "role", "group", "name", "video_s"]
         table = clips.table([name for name in columns if name in clips.column_names])
-        sections += [_split(config, table, sampled), _leaks(config, table), _coverage(table, run)]
+        sections += [_split(config, table, run), _leaks(config, table), _coverage(table, run)]
     if sampled is not None:
         sections += [_frames(sampled), _sheets(sampled, run.store)]
     frames, chosen = config.frames, "all frames"
@@ -89,13 +90,9 @@ def _notes(config: VclimbConfig, run: ReportedRun) -> list[str]:
     return [warning for warning in lines if warning]
 
 
-def _split(config: VclimbConfig, clips: pa.Table, sampled: Rows | None) -> Section:
+def _split(config: VclimbConfig, clips: pa.Table, run: ReportedRun) -> Section:
     table = task_table(clips, ROLES, "Clips of the split, missing ones included")
-    blocks: list[Block] = [table]
-    # Official lists are compared, too: their numbers per task do not depend on the order of the classes.
-    listed = config.evaluation.dataset.startswith(config.source.kind.removesuffix("_csv"))
-    if isinstance(config.source, SplitFileSource) or listed:
-        blocks += _table_1(config, clips, len(table.rows), sampled)
+    blocks: list[Block] = [table, *_table_1(config, run)]
     frame = pl.DataFrame(pl.from_arrow(clips.select(["label", "task", "class_index", "role"])))
     counts = [(pl.col("role") == role).sum().cast(pl.Int64).alias(role) for role in ROLES]
     by_class = frame.group_by("label", pl.col("task", "class_index").cast(pl.String)).agg(*counts)
@@ -104,29 +101,16 @@ def _split(config: VclimbConfig, clips: pa.Table, sampled: Rows | None) -> Secti
     return Section("Split", [*blocks, Details("Classes, in the order in which they are learned", [classes])])
 
 
-def _table_1(config: VclimbConfig, clips: pa.Table, tasks: int, sampled: Rows | None) -> list[Block]:
-    facts_of, role = facts().datasets[config.evaluation.dataset], config.evaluation.roles[2]
-    if tasks not in facts_of.per_task:
+def _table_1(config: VclimbConfig, run: ReportedRun) -> list[Block]:
+    if (found := table_1_rows(config, run)) is None:
         return []
-    published = facts_of.per_task[tasks]
-    ours = table_1(clips, facts_of.per_task_rule)
-    frames = frames_per_video(clips, facts().splits.activitynet_fps, role)
-    if frames is None and sampled is not None:
-        found = sampled.table(["role", "n_available"])
-        frames = pc.mean(found["n_available"].filter(pc.equal(found["role"], role))).as_py()
-    classes = pc.count_distinct(clips["label"]).as_py()
-    rows: list[Sequence[CellValue]] = [
-        ["this run", *(ours.get(r) for r in ROLES), classes // tasks, None if frames is None else int(frames)],
-        ["Table 1", *(published.get(r) for r in ROLES), facts_of.classes // tasks, facts_of.frames_per_video],
-    ]
-    same = ours == dict(published)
+    same = found.ours[: len(ROLES)] == found.papers[: len(ROLES)]
     verdict = f"The counts {'equal' if same else 'differ from'} those of the paper's Table 1."
-    caption = f"Clips per task, {tasks} tasks (mean, {facts_of.per_task_rule}, as in Table 1); frames: mean over {role} clips"
-    whole = "of the whole video, once for each of its clips" if config.evaluation.dataset.startswith("activitynet") else ""
-    return [
-        Table(["", *ROLES, "classes per task", "frames per video"], rows, f"{caption}{', ' if whole else ''}{whole}"),
-        Text([verdict], tone="good" if same else "note"),
-    ]
+    rule, role = facts().datasets[found.dataset].per_task_rule, config.evaluation.roles[2]
+    caption = f"Clips per task, {found.tasks} tasks (mean, {rule}, as in Table 1); frames: mean over {role} clips"
+    whole = ", of the whole video, once for each of its clips" if found.dataset.startswith("activitynet") else ""
+    rows = [["this run", *found.ours], ["Table 1", *found.papers]]
+    return [Table(["", *TABLE_1], rows, f"{caption}{whole}"), Text([verdict], tone="good" if same else "note")]
 
 
 def _leaks(config: VclimbConfig, clips: pa.Table) -> Section:

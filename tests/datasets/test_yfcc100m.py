@@ -255,6 +255,31 @@ def mixed(count: int) -> list[bytes]:
     return [odd[n // 7 % len(odd)] if n % 7 == 3 else line(id=str(n + 1), title="x" * (n % 50)) for n in range(count)]
 
 
+@pytest.mark.parametrize("count", [1, 39, 40, 41, 60, 99])
+def test_the_first_lines_whether_rows_or_rejects(
+    packed: Callable[..., Path], count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata.lines, "BLOCK_BYTES", 700)
+    path, every = packed(*mixed(60)), mixed(60)
+    ours = [one for piece in pieces(path=str(path), piece_bytes=333, first_lines=count) for one in read_piece(piece, path)]
+    cut = packed(*every[:count])
+    assert ours == [one for piece in pieces(path=str(cut), piece_bytes=333) for one in read_piece(piece, cut)]
+    assert len(ours) == min(count, 60)
+
+
+def read_piece(piece: str, path: Path) -> list[dict[str, object]]:
+    return [row for part in read_metadata(piece, path=str(path)) for table in part for row in table.to_pylist()]
+
+
+def test_the_first_lines_of_several_files(tmp_path: Path) -> None:
+    for number in range(3):
+        write(tmp_path, *(line(id=f"1{number}{at}") for at in range(5)), name=f"part-{number}")
+    found = [json.loads(piece) for piece in pieces(path=str(tmp_path), first_lines=7)]
+    assert [each["file"] for each in found] == ["part-0", "part-1"]
+    kept = [row["key"] for each in found for row in read_piece(json.dumps(each), tmp_path)]
+    assert kept == ["100", "101", "102", "103", "104", "110", "111"]
+
+
 @pytest.mark.parametrize("piece_bytes", [1, 100, 333, 5_000, 1 << 30])
 def test_pieces_cut_anywhere_give_the_same_rows_and_rejects(tmp_path: Path, piece_bytes: int) -> None:
     path = write(tmp_path, *mixed(60))
@@ -407,6 +432,11 @@ def test_sqlite_is_opened_for_reading_only(tmp_path: Path) -> None:
     assert read(path)[0].num_rows == 1
     assert path.read_bytes() == before
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [path.name]
+
+
+def test_sqlite_has_no_first_lines(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="first_lines is for text: a database has another order"):
+        list(pieces(path=str(database(tmp_path / "m.db", [{"id": 1}])), first_lines=3))
 
 
 def test_sqlite_without_the_table_or_a_column(tmp_path: Path) -> None:

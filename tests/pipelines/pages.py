@@ -1,7 +1,8 @@
-"""What is wrong with a page by its structure, as far as it is seen without a browser."""
+"""What is wrong with a page by its structure, as far as it is seen without a browser; and the rows of its tables."""
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 
 VOID = ("meta", "img", "source", "link", "br", "input")
@@ -74,3 +75,9 @@ def faults(page: str) -> list[str]:
     found += [f"#{one} leads nowhere" for one in {*reader.targets} - {*reader.ids}]
     size = len(page.encode())
     return [*found, *([f"{size:,} bytes"] if size > LARGEST else [])]
+
+
+def rows_of_page(page: str, name: str) -> list[list[str]]:
+    """The cells of the rows of this name that hold something."""
+    found = [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row, re.DOTALL) for row in re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL)]
+    return [[cell for cell in cells[1:] if cell not in ("", "–")] for cells in found if cells and cells[0] == name]

@@ -39,6 +39,7 @@ def settings(flow: Flow, stage: str) -> dict[str, object]:
 def test_published_settings_are_the_papers_facts() -> None:
     flow, known = plan(), facts()
     flow.schemas()
+    assert flow.stage("listed").pieces.all_settings()["first_lines"] == known.buckets.lines
     assert settings(flow, "first")["n"] == known.buckets.images == 7_850_000
     assert settings(flow, "bucketed")["buckets"] == known.buckets.count
     assert settings(flow, "bucketed")["by"] == "uploaded_unix"

@@ -36,7 +36,7 @@ from benchwright.pipelines.skeleton.report import write_report
 
 from tests.datasets.skeleton_files import one_body
 
-from .pages import faults
+from .pages import faults, rows_of_page
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -97,7 +97,10 @@ def test_ucla_cil_on_its_real_data(shared_data: Path, tmp_path: Path) -> None:
     assert data_differs(c, str(tmp_path), values).startswith("source.lists is not set, so sequences are ordered by")
     values["source"] = {"kind": "nwucla", "lists": "lists.json"}
     assert data_differs(c, str(tmp_path), values).startswith("source.lists = 'lists.json': the sequences are not in the order")
-    assert "Scores are therefore shown without published figures" in Path(write_report(c, str(tmp_path))).read_text()
+    page = Path(write_report(c, str(tmp_path))).read_text()
+    assert "Scores are therefore shown without published figures" in page
+    assert rows_of_page(page, "this run") == rows_of_page(page, "Table 1") == [["1,484", "20", "10", "5", "297", "52"]]
+    assert "The counts equal those of the paper" in page
     lists = json.loads((shared_data / "nwucla/split_train_val.json").read_text())
     published = {entry["file_name"]: entry for side in lists.values() for entry in side}
     told = {row["key"]: (row["source_frames"], row["label"] + 1) for row in table.to_pylist()}
@@ -148,6 +151,9 @@ def test_ntu_cil_from_names(shared_data: Path, tmp_path: Path) -> None:
     assert [roles.count(role) for role in ("train", "val", "test")] == [534, 66, 66]
     assert not (tmp_path / "dataset").exists()
     assert load_orders(str(tmp_path)).task_orders.shape == (120, 10)
+    page = Path(write_report(settings("ntu", f'source={{kind="ntu_names", {lists}}}'), str(tmp_path))).read_text()
+    assert rows_of_page(page, "this run") == [["6,667", "25", "10", "5", "1,333"]]
+    assert rows_of_page(page, "Table 1") == [["6,667", "25", "10", "5", "1,333", "300"]]
     assert api.verify(str(tmp_path)) == []
 
 
