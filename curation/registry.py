@@ -168,14 +168,14 @@ def _of_path(_path: tuple[tuple[str, int], ...]) -> dict[str, tuple[importlib.me
 
 
 def load_name(registry: Registry, name: str) -> Any:
-    """Load the function, class or value that a name refers to. Raises ``UnknownName`` if there is none."""
+    """Load the function or class that a name refers to. Raises ``UnknownName`` if there is none."""
     return load_entry(registry.find(name))
 
 
-def load_entry(entry: Entry) -> Any:
-    """Load the function, class or value of an entry. Raises ``UnknownName`` if the code cannot be loaded."""
+def load_entry(entry: Entry, *, called: bool = True) -> Any:
+    """Load the function or class of an entry, or its value if not ``called``. Raises ``UnknownName``: see ``load``."""
     try:
-        return load(entry.reference)
+        return load(entry.reference, called=called)
     except UnknownName as error:
         raise UnknownName(f"{entry.kind} {error}") from error.__cause__
 

@@ -126,6 +126,12 @@ def test_a_module_that_cannot_be_imported_is_told_in_one_line(install: Install) 
         load_name(SHAPES, "nowhere_at_all:x")
 
 
+def test_only_functions_and_classes_can_be_called() -> None:
+    with pytest.raises(UnknownName, match=r"^shape 'math:pi': it is of type float: expected a function or a class$"):
+        load_name(SHAPES, "math:pi")
+    assert load_entry(Entry("shape", "pi", "math:pi", ""), called=False) > 3
+
+
 def test_a_name_of_a_package_that_leads_to_no_code_is_not_offered(install: Install) -> None:
     install("odd-pkg", "1.0", {}, {"benchwright.shapes": "bad = no code:::\nempty =\nright = operator:neg"})
     assert [entry.name for entry in SHAPES.entries()] == ["square", "circle", "right"]
