@@ -28,11 +28,15 @@ class UnknownName(LookupError, ValueError):
     """No code has this name. The message says the name, and what is missing or wrong."""
 
 
-def load(reference: str) -> Any:
+def load(reference: str, *, called: bool = True) -> Any:
     """Load the object that a name refers to. A module is imported; a file is run, again if it has changed.
 
+    Args:
+        reference: the name.
+        called: whether the object will be called.
+
     Raises:
-        UnknownName: the name does not exist, or its module or file cannot be imported.
+        UnknownName: the name does not exist, its module or file cannot be imported, or the object cannot be called.
     """
     place, _, attribute = reference.rpartition(":")
     try:
@@ -40,9 +44,12 @@ def load(reference: str) -> Any:
     except UnknownName as error:
         raise UnknownName(f"{reference!r}: {error}") from error.__cause__
     try:
-        return operator.attrgetter(attribute)(module)
+        found = operator.attrgetter(attribute)(module)
     except AttributeError:
         raise UnknownName(f"{reference!r}: {place} has no {attribute!r}") from None
+    if called and not callable(found):
+        raise UnknownName(f"{reference!r}: it is of type {type(found).__name__}: expected a function or a class")
+    return found
 
 
 def _import(name: str) -> ModuleType:

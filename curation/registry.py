@@ -24,7 +24,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
 from .code_loading import UnknownName, load
 from .name_lookups import imports_of
@@ -168,14 +168,14 @@ def _of_path(_path: tuple[tuple[str, int], ...]) -> dict[str, tuple[importlib.me
 
 
 def load_name(registry: Registry, name: str) -> Any:
-    """Load the function, class or value that a name refers to. Raises ``UnknownName`` if there is none."""
+    """Load the function or class that a name refers to. Raises ``UnknownName`` if there is none."""
     return load_entry(registry.find(name))
 
 
-def load_entry(entry: Entry) -> Any:
-    """Load the function, class or value of an entry. Raises ``UnknownName`` if the code cannot be loaded."""
+def load_entry(entry: Entry, *, called: bool = True) -> Any:
+    """Load the function or class of an entry, or its value if not ``called``. Raises ``UnknownName``: see ``load``."""
     try:
-        return load(entry.reference)
+        return load(entry.reference, called=called)
     except UnknownName as error:
         raise UnknownName(f"{entry.kind} {error}") from error.__cause__
 
@@ -271,11 +271,20 @@ def check_arguments(
         raise ValueError(f"{missing[0]} is missing: {available}")
 
 
+@dataclasses.dataclass(frozen=True)
+class Within:
+    """Mark of an ``Annotated`` number: its limits, which ``check_values`` checks."""
+
+    least: float
+    most: float
+
+
 def check_values(function: Callable[..., Any], settings: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` if one of the settings does not fit the annotation of its argument, or of the field of a dataclass.
 
-    Checked are ``Literal``, ``int``, ``float``, ``bool``, ``str``, ``None``, tuples, and unions of these: numbers are finite, a
-    whole number is also a float, and a list also a tuple. Every value fits any other annotation, and a default its argument.
+    Checked are ``Literal``, ``int``, ``float``, ``bool``, ``str``, ``None``, tuples, unions of these, and ``Annotated`` with a
+    ``Within``: numbers are finite, a whole number is also a float, and a list also a tuple. Every value fits any other
+    annotation, and a default its argument.
 
     >>> def lwf(*, strength: float, form: Literal["as_written", "as_released"] = "as_written"): ...
     >>> check_values(lwf, {"strength": 3, "form": "as_released"})
@@ -288,7 +297,7 @@ def check_values(function: Callable[..., Any], settings: Mapping[str, Any]) -> N
     if not inspect.isroutine(function):
         called = function.__init__ if inspect.isclass(function) else type(function).__call__
     try:
-        hints, parameters = typing.get_type_hints(called), inspect.signature(called).parameters
+        hints, parameters = typing.get_type_hints(called, include_extras=True), inspect.signature(called).parameters
     except Exception:  # no function, or annotations that only a type checker can read: they may raise anything
         return
     for name, value in settings.items():
@@ -318,6 +327,8 @@ def checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
 def _fits(value: Any, hint: Any) -> bool:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return _fits(value, args[0]) and all(each.least <= value <= each.most for each in args[1:] if isinstance(each, Within))
     if origin is Literal:
         return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in args)
     if origin in (typing.Union, types.UnionType):
@@ -337,6 +348,9 @@ def _fits(value: Any, hint: Any) -> bool:
 
 def _shown(hint: Any) -> str:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        limits = [f" from {each.least} to {each.most}" for each in args[1:] if isinstance(each, Within)]
+        return "".join([_shown(args[0]), *limits])
     if origin is tuple:
         return f"[{', '.join('...' if each is ... else _shown(each) for each in args)}]"
     if origin is Literal:

@@ -145,7 +145,7 @@ def find(name: str) -> Benchmark:
     """
     try:
         entry = BENCHMARKS.find(name)
-        benchmark = load_entry(entry)
+        benchmark = load_entry(entry, called=False)
     except UnknownName as error:
         raise UnknownBenchmark(str(error)) from error.__cause__
     if not isinstance(benchmark, Benchmark):

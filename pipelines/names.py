@@ -111,7 +111,8 @@ def reference_of(registry: Registry, name: str, known: Iterable[str]) -> str:
     try:
         return registry.find(name).reference
     except UnknownName as error:
-        raise (WrongUse(str(error)) if ":" in name else unknown(registry.kind, name, known, listed=listed)) from None
+        there = ":" in name or any(entry.name == name for entry in registry.entries())  # by itself, or of several packages
+        raise (WrongUse(str(error)) if there else unknown(registry.kind, name, known, listed=listed)) from None
 
 
 def beside(name: str, base: Path) -> str:

@@ -15,7 +15,7 @@ from ...datasets.skeleton.splits import SplitRule
 from ...datasets.skeleton.tensors import TensorForm
 from ...eval.metrics.registry import OF_ORDERS
 from ...training.methods.registry import METHODS
-from ...training.models.registry import MODELS
+from ...training.models.registry import DEEPEST, MODELS, WIDEST
 from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf
 from ..settings_type import settings_type
@@ -47,8 +47,8 @@ EXPERIMENTS: tuple[Experiment, ...] = get_args(Experiment)
 WITH_ORDERS: tuple[Experiment, ...] = ("task_order", "class_order")
 """Those with several orders."""
 Positive = Annotated[int, Field(ge=1)]
-Width = Annotated[int, Field(ge=1, le=8192)]
-Depth = Annotated[int, Field(ge=1, le=256)]
+Width = Annotated[int, Field(ge=1, le=WIDEST)]
+Depth = Annotated[int, Field(ge=1, le=DEEPEST)]
 
 READINGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "as_released": {

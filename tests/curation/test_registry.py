@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from benchwright.curation.code_loading import UnknownName, load, load_file
 from benchwright.curation.flow import Step
 from benchwright.curation.keys import as_json
 from benchwright.curation.reachable_code import code_digest
-from benchwright.curation.registry import Entry, Registry, check_values, described, file_of, load_entry, load_name
+from benchwright.curation.registry import Entry, Registry, Within, check_values, described, file_of, load_entry, load_name
 
 from tests.installed import Install
 
@@ -124,6 +124,12 @@ def test_a_module_that_cannot_be_imported_is_told_in_one_line(install: Install) 
         load_name(SHAPES, "x")
     with pytest.raises(UnknownName, match="no module nowhere_at_all"):
         load_name(SHAPES, "nowhere_at_all:x")
+
+
+def test_only_functions_and_classes_can_be_called() -> None:
+    with pytest.raises(UnknownName, match=r"^shape 'math:pi': it is of type float: expected a function or a class$"):
+        load_name(SHAPES, "math:pi")
+    assert load_entry(Entry("shape", "pi", "math:pi", ""), called=False) > 3
 
 
 def test_a_name_of_a_package_that_leads_to_no_code_is_not_offered(install: Install) -> None:
@@ -242,6 +248,7 @@ class Settings:
         pair: tuple[float, float] = (0, 1),
         several: tuple[int, ...] = (),
         words: Sequence[str] = (),
+        width: Annotated[int, Within(1, 9)] = 1,
     ) -> None: ...
 
 
@@ -258,6 +265,7 @@ def for_a_type_checker(*, count: NoSuchName) -> None: ...  # type: ignore[name-d
         ("pair", [(0, 1), [0.5, 1]], [(0.5,), (0.5, "x"), 3, "ab"], "[float, float]"),
         ("several", [(), [1, 2, 3]], [["x"], 1], "[int, ...]"),
         ("words", ["one", 3], [], ""),
+        ("width", [1, np.int64(9)], [0, 10, 2.0, "3"], "int from 1 to 9"),
         ("strange", ["one", 3], [], ""),
     ],
 )

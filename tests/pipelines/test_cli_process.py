@@ -171,6 +171,14 @@ def test_output_that_nobody_reads_to_its_end(tiny: Path) -> None:
     assert reading.wait(timeout=30) in (0, 1)
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_the_caller_closed(closed: str) -> None:
+    command = [sys.executable, "-P", "-c", "from benchwright.pipelines.cli import start; start()", "list"]
+    done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *command], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert bool(done.stdout) == (not re.search(r"(^| )>&-", closed))
+
+
 def test_a_run_that_is_up_to_date_needs_no_torch(finished: Callable[[str], Path], tmp_path: Path) -> None:
     for name in TITLES:
         shutil.copytree(finished(name), tmp_path / name)

@@ -515,6 +515,12 @@ def test_what_there_is_not_is_told_before_anything_is_trained(tiny: Path) -> Non
         ("seed=0", {"protocols": ["configuration-7"]}, "no protocol 'configuration-7': there are configuration-0, configur"),
         ("evaluation.configurations=[7]", {}, "no protocol '7': there are configuration-0, configuration-1"),
         ("evaluation.settings.model.depth=3", {}, "evaluation.settings.model.depth: there are"),
+        (
+            "evaluation.settings.model.width=99999999",
+            {},
+            "evaluation.settings.model.width = 99999999: expected int from 1 to 8192",
+        ),
+        ("evaluation.settings.model.blocks=0", {}, "evaluation.settings.model.blocks = 0: expected int from 1 to 256"),
         ("evaluation.settings.model.backbone='vgg'", {}, "backbone 'vgg'"),
         ("evaluation.settings.net.depth=3", {}, "evaluation.settings.net: there are"),
         ("evaluation.settings.view.side_px=0", {}, "side 0 px"),

@@ -14,10 +14,13 @@ import pytest
 from benchwright.curation.artifact import load_run
 from benchwright.curation.store import Store
 from benchwright.pipelines import api, trusted_code
+from benchwright.pipelines.errors import WrongUse
 from benchwright.pipelines.listing import REGISTRIES, list_names
+from benchwright.pipelines.names import reference_of
 from benchwright.pipelines.sources import SOURCES
 from benchwright.training.baselines import clear, iirc
 from benchwright.training.illuminants.registry import candidates
+from benchwright.training.methods.registry import METHODS
 
 from tests.files import files_of
 from tests.installed import Install
@@ -92,6 +95,13 @@ def texts(tmp_path: Path) -> Path:
 
 
 # ----------------------------------------------------------------------------------------------------- benchmarks
+
+
+def test_a_method_that_two_packages_offer_is_no_unknown_one(install: Install) -> None:
+    for number in (1, 2):
+        install(f"calm-{number}", "1.0", {}, {"benchwright.methods": f"calm = calm_{number}:calm"})
+    with pytest.raises(WrongUse, match=r"method 'calm' is offered by calm-1 1.0 and calm-2 1.0: name it as module:attribute"):
+        reference_of(METHODS, "calm", METHODS.builtin)
 
 
 @pytest.fixture

@@ -266,7 +266,7 @@ def test_the_hidden_layer_is_as_wide_as_the_features_unless_a_width_is_given():
         ann.fit((cloud(0, width=width),), cloud(1, width=width))
         assert ann.state()["hidden_weight"].shape == (expected, width)
         assert ann.state()["output_weight"].shape[1] == expected
-    with pytest.raises(ValueError, match="hidden at least 0"):
+    with pytest.raises(ValueError, match="hidden = -1: expected int from 0 to 8192"):
         make("ann", hidden=-1)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...curation.package_data import package_toml
 from ...curation.registry import check_values
+from ..models.registry import Width
 
 _facts = functools.cache(functools.partial(package_toml, __package__, "moco.toml"))
 BACKBONES = ("resnet18", "resnet34", "resnet50", "small_cnn")
@@ -97,8 +98,8 @@ class MocoSettings:
     """
 
     backbone: str
-    width: int
-    dim: int
+    width: Width
+    dim: Width
     epochs: int
     batch_size: int
     learning_rate: float
@@ -115,7 +116,7 @@ class MocoSettings:
         check_values(MocoSettings, vars(self))
         if self.backbone not in BACKBONES:
             raise ValueError(f"backbone = {self.backbone!r}: there are {', '.join(BACKBONES)}")
-        for name in ("width", "dim", "epochs", "batch_size", "queue", "batch_norm_splits"):
+        for name in ("epochs", "batch_size", "queue", "batch_norm_splits"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} = {getattr(self, name)}: it should be at least 1")
         if not (0 < self.learning_rate < math.inf and 0 < self.temperature < math.inf and 0 <= self.weight_decay < math.inf):

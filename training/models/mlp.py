@@ -9,9 +9,10 @@ from torch import nn
 
 from .classifier import Classifier
 from .linear import affine, allocated, init_network
+from .registry import Width
 
 
-def mlp(init: torch.Generator, *, sample: Sequence[int], hidden: int = 2048) -> Classifier:
+def mlp(init: torch.Generator, *, sample: Sequence[int], hidden: Width = 2048) -> Classifier:
     """Vectors of ``sample`` = (d,) numbers -> hidden -> ReLU -> head. CLEAR's "2-layer MLP".
 
     Args:

@@ -12,6 +12,7 @@ from ...curation.registry import checked
 from .classifier import Classifier
 from .linear import allocated, init_network
 from .mlp import vector_net
+from .registry import Depth, Width
 from .resnet import RESNETS, resnet
 from .small_cnn import small_cnn
 
@@ -80,8 +81,8 @@ def picture_net(
     *,
     sample: Sequence[int],
     backbone: str,
-    blocks: int,
-    width: int,
+    blocks: Depth,
+    width: Width,
     head: str,
     initial: Initial = "torchvision",
 ) -> Classifier:

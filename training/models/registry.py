@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from ...curation.registry import Registry, described
+from ...curation.registry import Registry, Within, described
 
 SampleKind = Literal["vectors", "images", "clips", "graphs"]
+
+WIDEST = 8192
+DEEPEST = 256
+Width = Annotated[int, Within(1, WIDEST)]
+Depth = Annotated[int, Within(1, DEEPEST)]
 
 _HERE = "benchwright.training.models"
 

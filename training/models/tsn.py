@@ -9,6 +9,7 @@ import torch
 
 from .classifier import Classifier
 from .parts import EachPart
+from .registry import Width
 from .resnet import RESNETS, resnet
 from .small_cnn import small_cnn
 
@@ -23,7 +24,7 @@ def tsn(
     dropout: float,
     head_std: float | None,
     weights: Path | None = None,
-    width: int = 16,
+    width: Width = 16,
 ) -> Classifier:
     """TSN (Wang et al., ECCV 2016): logits are averaged over segments; outputs are added as classes appear.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ...curation.encoders.one_thread import one_thread
-from ...curation.registry import check_values
+from ...curation.registry import Within, check_values
 from ..core.determinism import generator
 from ..core.schedule import Adam
 from ..models.classifier import dropped
 from ..models.linear import affine, allocated
+from ..models.registry import WIDEST
 from .predictor import (
     UNKNOWN,
     UNLABELLED,
@@ -58,7 +59,7 @@ class AnnSetting:
         request: "random" (as released) or "uncertain_first".
     """
 
-    hidden: int
+    hidden: Annotated[int, Within(0, WIDEST)]
     dropout: float
     epochs: int
     batch_size: int
@@ -70,8 +71,8 @@ class AnnSetting:
 
     def __post_init__(self) -> None:
         check_values(AnnSetting, vars(self))
-        if min(self.hidden + 1, self.epochs, self.batch_size, self.least_steps) < 1 or not self.learning_rate > 0:
-            raise ValueError(f"{self}: epochs, batch_size, least_steps and learning_rate must be positive, hidden at least 0")
+        if min(self.epochs, self.batch_size, self.least_steps) < 1 or not self.learning_rate > 0:
+            raise ValueError(f"{self}: epochs, batch_size, least_steps and learning_rate must be positive")
         if not 0 <= self.dropout < 1 or not 0 <= self.validation_error <= 1:
             raise ValueError(f"dropout {self.dropout}, validation_error {self.validation_error}: in [0, 1) and [0, 1]")
 
