@@ -1,4 +1,4 @@
-"""Figures of KOWL's preset ``scaled``, real lists with DRAWN features, for REPRODUCED.md.
+r"""Figures of KOWL's preset ``scaled``, real lists with DRAWN features, for REPRODUCED.md.
 
     benchwright run kowl --config scaled --set source.root=LISTS --out out
     benchwright train out --set evaluation.keep_states=true
@@ -6,7 +6,7 @@
 
 Nuisances are then scored from the states, without training:
 
-    benchwright run kowl --config scaled --set source.root=LISTS --set evaluation.keep_states=true
+    benchwright run kowl --config scaled --set source.root=LISTS --set evaluation.keep_states=true \
         --set 'features.nuisances={gaussian_blur=0.5, rotation=2.0}' --out out
     benchwright train out --method ann --protocol 1
 
@@ -14,8 +14,9 @@ Predictor ``original`` needs outputs of a classifier, which drawn features do no
 minus half the squared distance to the mean of each Kinetics-400 class, over the training samples of increment 0.
 
     python benchmarks/kowl_scaled.py outputs out outputs
-    benchwright run kowl --config scaled --set source.root=LISTS --set 'feature_sets.outputs={kind="stored", root="outputs",
-        files=[{path="outputs.npz"}], width=400, outputs="outputs/classes.txt"}'
+    benchwright run kowl --config scaled --set source.root=LISTS \
+        --set 'feature_sets.outputs={kind="stored", root="outputs", files=[{path="outputs.npz"}],'\
+    'width=400, outputs="outputs/classes.txt"}' \
         --set 'features.nuisances={gaussian_blur=0.5, rotation=2.0}' --out start
     benchwright train start --protocol start --method original --method ann --method evm --method ann_evm
     benchwright train start --protocol start --method ann --set evaluation.settings.ann.epochs=100

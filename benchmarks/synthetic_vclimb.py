@@ -3,7 +3,7 @@
 Clips are drawn by numpy. A class is a look (the two colours of a disc) and a motion (the direction in which the disc travels,
 which each frame shows by the disc's trail). The disc is on screen in one stretch of the clip alone, over a background that
 drifts through colours of its own: most frames say nothing of the class, as in untrimmed video. Each task brings two classes, or
-``--classes`` divided by ``--tasks``. ``--shown 1`` and half of the frames are such stretches alone, as in trimmed video.
+``--classes`` divided by ``--tasks``. With ``--frames 24 --shown 1`` a clip is that stretch alone, as in trimmed video.
 
     python benchmarks/synthetic_vclimb.py --quick
     python benchmarks/synthetic_vclimb.py --seeds 3 --out table.json

@@ -27,7 +27,7 @@ def main() -> None:
     given = parser.parse_args()
     dataset = f"{given.run}/dataset"
     rows = learning.dataset_rows(dataset, "", "1to2")
-    pictures, at = learning.pictures_of(dataset, "", 256)
+    pictures, at = learning.pictures_of(dataset, "", None)
     changes, of = learning.changes_of(dataset, "")
     if not given.without:
         lights = rows.gt[rows.original]

@@ -159,10 +159,10 @@ def sorted_by_numbers(values: SpillableArray, *, absent: int | None = None, scra
     kind = numbers_dtype(len(values))
     if len(values) <= HELD_NUMBERS:
         numbers = values[:]
-        if absent is None or not np.any(there := numbers == absent):
+        if absent is None or not np.any(missing := numbers == absent):
             yield stable_order(numbers).astype(kind)
             return
-        rows = np.flatnonzero(~there).astype(kind)
+        rows = np.flatnonzero(~missing).astype(kind)
         yield rows[stable_order(numbers[rows])]
         return
     border_numbers, border_rows = _number_borders(values, absent)

@@ -123,8 +123,8 @@ class Published:
             if "sha256" in table.column_names:
                 for members, row in zip(samples, table.select(["key", "shard", "sha256"]).to_pylist(), strict=True):
                     if members_sha256(members) != row["sha256"]:
-                        rule = f"sample {row['key']!r} is not what the index records: `benchwright verify` has details"
-                        raise ShardError(f"{files.place(row['shard'])}: {rule}")
+                        why = f"sample {row['key']!r} is not what the index records: `benchwright verify OUT` has more"
+                        raise ShardError(f"{files.place(row['shard'])}: {why}")
             yield table, samples
 
     def json_samples(self) -> Iterator[tuple[dict[str, Any], Mapping[str, bytes]]]:

@@ -29,7 +29,7 @@ def copy_dataset(dataset: str, target: Store, *, progress: Callable[[str], None]
         if not target.holds(name, facts):
             with source.open(name) as stream, target.writing(name) as out:
                 if _copied(stream, out) != facts["sha256"]:  # damaged, or a link to another file
-                    raise StoreError(f"{dataset}: file {name} is not what dataset.json says: `benchwright verify` has details")
+                    raise StoreError(f"{dataset}: file {name} is not what dataset.json says: `benchwright verify OUT` has more")
             progress(f"{name}: {facts['size']:,} bytes")
     target.write("dataset.json", source.read("dataset.json"))
     target.remove([UNFINISHED])

@@ -96,11 +96,13 @@ def pieces(*, path: str, files: str = "*", piece_bytes: int = PIECE_BYTES, first
 
     Raises:
         FileNotFoundError: the path does not exist.
-        ValueError: a file is empty or not YFCC100M metadata, no file of the folder matches, or ``first_lines`` of a database,
-            whose rows have another order.
+        ValueError: a file is empty or not YFCC100M metadata, no file of the folder matches, or ``first_lines`` is below 1,
+            or of a database, whose rows have another order.
     """
     if piece_bytes < 1:
         raise ValueError(f"piece_bytes is {piece_bytes}: it must be at least 1")
+    if first_lines is not None and first_lines < 1:
+        raise ValueError(f"first_lines is {first_lines}: it must be at least 1")
     fs, root = fsspec.core.url_to_fs(path)
     for name in _files(fs, root, path, files):
         if first_lines == 0:
@@ -111,7 +113,8 @@ def pieces(*, path: str, files: str = "*", piece_bytes: int = PIECE_BYTES, first
             form = _form(stream, name)
             if first_lines is not None:
                 if form["form"] == "sqlite":
-                    raise ValueError(f"{name}: first_lines is for text: a database has another order, so leave it out")
+                    rule = 'a database has another order; `unset = ["source.first_lines"]` in the settings file leaves it out'
+                    raise ValueError(f"{name}: first_lines is for text: {rule}")
                 size, counted = _size_of_first(stream, form["form"], name, first_lines)
                 first_lines -= counted
                 if form["form"] != "plain":

@@ -47,8 +47,8 @@ EXPERIMENTS: tuple[Experiment, ...] = get_args(Experiment)
 WITH_ORDERS: tuple[Experiment, ...] = ("task_order", "class_order")
 """Those with several orders."""
 Positive = Annotated[int, Field(ge=1)]
-Width = Annotated[int, Field(ge=1, le=WIDEST)]
-Depth = Annotated[int, Field(ge=1, le=DEEPEST)]
+_Width = Annotated[int, Field(ge=1, le=WIDEST)]
+_Depth = Annotated[int, Field(ge=1, le=DEEPEST)]
 
 READINGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "as_released": {
@@ -128,8 +128,8 @@ class GraphNetwork:
     """
 
     architecture: Annotated[str, OneOf(MODELS)]
-    width: Width
-    depth: Depth
+    width: _Width
+    depth: _Depth
     settings: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
@@ -162,8 +162,8 @@ class Architectures:
         methods: methods to train; None: all of ``evaluation.methods``.
     """
 
-    widths: list[Width]
-    depths: list[Depth]
+    widths: list[_Width]
+    depths: list[_Depth]
     methods: Annotated[list[MethodName], Field(min_length=1)] | None = None
 
 

@@ -99,8 +99,8 @@ def _split(config: SkeletonConfig, rows: pa.Table) -> Section:
 
 
 def _table_1(config: SkeletonConfig, rows: pa.Table) -> list[Block]:
-    """This run and the paper's Table 1; empty if ``evaluation.paper`` is not set."""
-    if config.evaluation.paper is None:
+    """This run and the paper's Table 1; empty without rows, or if ``evaluation.paper`` is not set."""
+    if config.evaluation.paper is None or not len(rows):
         return []
     published = facts().table_1[config.evaluation.paper]
     classes, tasks = (pc.count_distinct(rows[name]).as_py() for name in ("label", "task"))

@@ -290,7 +290,8 @@ class Evaluation:
             references (``path/to/file.py:name``): see docs/illuminants.md.
         networks: networks, by the name shown in tables.
         longest_px: maximum length of a picture's longer side for baselines, pixels; larger pictures are averaged down. None:
-            baselines see the pictures of the dataset, which are already down-sampled by ``source.factor``.
+            baselines see the pictures of the dataset, which are already down-sampled by ``source.factor``. A process keeps
+            them in a temporary file, 25 bytes of each pixel.
         relit_pictures: number of re-illuminated copies, made by ``augmentation``, of each training picture for baselines that
             are trained; they are made when they are read.
         reilluminated: whether baselines on transforms (``linear_regression`` and your own) also learn from rows that

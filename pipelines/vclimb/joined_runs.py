@@ -99,15 +99,18 @@ def joined_section(outs: Sequence[str]) -> Section:
 
 def _table_1(outs: Sequence[str]) -> list[Block]:
     """Table 1's rows of vCLIMB, a pair for each data set and number of tasks; empty if no run is of one of them."""
-    rows: dict[tuple[str, int, str], Sequence[CellValue]] = {}
+    rows: list[Sequence[CellValue]] = []
+    of: dict[tuple[str, int], str] = {}
     for out in outs:
         if (found := table_1_rows(job_of(out).config, ReportedRun.of(out))) is not None:
-            for name, values in (("these runs", found.ours), ("the paper", found.papers)):
-                key = (found.dataset, found.tasks, name)
-                rows.setdefault(key, [*key, *values])
+            key = found.dataset, found.tasks
+            if (other := of.setdefault(key, out)) != out:
+                what = f"{found.dataset} with {found.tasks} tasks"
+                raise WrongUse(f"{other} and {out} are both of {what}: a table has one place for them, so join one of them")
+            rows += [[*key, name, *values] for name, values in (("these runs", found.ours), ("the paper", found.papers))]
     caption = "Table 1: clips per task (mean), and frames of whole videos"
     columns = ["data set", "tasks", "from", *TABLE_1]
-    return [Table(columns, list(rows.values()), caption)] if rows else []
+    return [Table(columns, rows, caption)] if rows else []
 
 
 def paper_tables(runs: Mapping[tuple[str, int], JoinedRun]) -> list[Block]:

@@ -32,6 +32,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         (external_sort, "HELD_NUMBERS", 64),
         (external_sort, "HELD_ROWS", 64),
         (external_sort, "_DRAWN", 4),
+        (external_sort, "_PIECE", 8),
         (spill, "_BLOCK", 70),
         (spill, "HELD_BYTES", 200),
     ):

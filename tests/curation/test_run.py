@@ -553,7 +553,7 @@ def test_worker_processes_have_the_environment_of_their_run_and_random_numbers_o
     assert found[0]["drawn"] != found[1]["drawn"]
 
 
-def test_worker_processes_get_once_what_the_parts_of_a_stage_share(
+def test_worker_processes_unpickle_once_what_the_parts_of_a_stage_share(
     numbers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So the code of a user's file loads a model once in each process, not for each part."""

@@ -434,6 +434,12 @@ def test_sqlite_is_opened_for_reading_only(tmp_path: Path) -> None:
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [path.name]
 
 
+@pytest.mark.parametrize("count", [0, -1])
+def test_fewer_than_one_line_are_refused(tmp_path: Path, count: int) -> None:
+    with pytest.raises(ValueError, match=f"first_lines is {count}: it must be at least 1"):
+        list(pieces(path=str(write(tmp_path, line())), first_lines=count))
+
+
 def test_sqlite_has_no_first_lines(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="first_lines is for text: a database has another order"):
         list(pieces(path=str(database(tmp_path / "m.db", [{"id": 1}])), first_lines=3))

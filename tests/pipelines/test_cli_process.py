@@ -173,10 +173,23 @@ def test_output_that_nobody_reads_to_its_end(tiny: Path) -> None:
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_streams_that_the_caller_closed(closed: str) -> None:
-    command = [sys.executable, "-P", "-c", "from benchwright.pipelines.cli import start; start()", "list"]
+    command = [sys.executable, "-P", "-c", "from benchwright.pipelines.cli.start import start; start()", "list"]
     done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *command], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     assert bool(done.stdout) == (not re.search(r"(^| )>&-", closed))
+
+
+@pytest.mark.parametrize("closed", ["<&-", "2>&-"])
+def test_children_inherit_what_takes_the_place_of_a_closed_stream(closed: str) -> None:
+    code = (
+        "import os; from benchwright.pipelines.cli import main; from benchwright.pipelines.cli.start import start\n"
+        "main.main = lambda: print(*map(os.get_inheritable, range(3)))\n"
+        "start()"
+    )
+    done = subprocess.run(
+        ["sh", "-c", f'"$@" {closed}', "sh", sys.executable, "-P", "-c", code], capture_output=True, text=True
+    )
+    assert done.stdout == "True True True\n"
 
 
 def test_a_run_that_is_up_to_date_needs_no_torch(finished: Callable[[str], Path], tmp_path: Path) -> None:

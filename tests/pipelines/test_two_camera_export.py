@@ -263,7 +263,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_both_directions_estimate_the_light_of_their_camera_from_its_own_picture(both: Path) -> None:
     pairs = learning.read_pairs(str(both / "dataset"))
     tested = pairs.take(pairs.fold == 2)
-    pictures = learning.pictures_of(str(both / "dataset"), "digest", None)[0][np.flatnonzero(pairs.fold == 2)]
+    pictures = learning.patches_of(str(both / "dataset"), "digest", None)[0][np.flatnonzero(pairs.fold == 2)]
     seen = 0
     for facts, rows in training_results.predictions(str(both)):
         found, camera = estimates_of(rows), facts["settings"]["direction"][0]

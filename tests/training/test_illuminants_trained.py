@@ -351,9 +351,7 @@ def test_the_setting_is_the_best_of_its_list_on_the_held_out_pictures(fitted):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_stored_pictures_give_the_same_baseline_and_few_are_in_memory_at_once(name, monkeypatch):
-    monkeypatch.setattr("benchwright.training.illuminants.pictures._PIXELS", 8 * 16 * 16)
-    for module in ("gamut", "ffcc"):
-        monkeypatch.setattr(f"benchwright.training.illuminants.{module}._BLOCK", 8)
+    """Those in memory are one block, unless products of matrices differ in the last bits by the number of their rows."""
     pictures, lights = mondrians(20 if name == "ffcc" else 50, seed=9)
     changes = np.random.default_rng(0).uniform(0.5, 1, (2, 6, 3, 3))
     of = np.arange(6)
@@ -361,6 +359,10 @@ def test_stored_pictures_give_the_same_baseline_and_few_are_in_memory_at_once(na
     kept = StoredPictures.of([pictures[:7], pictures[7:]]).changed(lambda some, rows: read.append(len(rows)) or some)
     saved, answers = [], []
     for given in (pictures, kept):
+        if given is kept or name == "ffcc" or name.startswith("apap"):
+            monkeypatch.setattr("benchwright.training.illuminants.pictures._PIXELS", 8 * 16 * 16)
+            for module in ("gamut", "ffcc"):
+                monkeypatch.setattr(f"benchwright.training.illuminants.{module}._BLOCK", 8)
         relit = RelitPictures(given[of].relit(*changes), lights[of], of, of + 1)
         made = estimator(*candidates()[name]).fitted(given, lights, relit=relit)
         saved.append(made.save())
@@ -368,6 +370,14 @@ def test_stored_pictures_give_the_same_baseline_and_few_are_in_memory_at_once(na
     assert saved[0] == saved[1]
     assert np.array_equal(*answers)
     assert max(read) <= 8
+
+
+@pytest.mark.parametrize(
+    ("blocks", "told"), [([], "no pictures"), ([2, 3], r"pictures of \(3, 3, 3\) after some of \(2, 2, 3\)")]
+)
+def test_stored_pictures_are_of_one_size(blocks, told):
+    with pytest.raises(ValueError, match=told):
+        StoredPictures.of(LinearPictures.of(np.ones((1, side, side, 3))) for side in blocks)
 
 
 def light_of(pictures, *, light, reach):

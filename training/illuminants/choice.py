@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ...curation.checkpoint import Checkpoint
 from ...curation.npy import npz_bytes
 from ...datasets.two_camera.folds import Fold
-from .pictures import Illuminants, Pictures, in_blocks, unit
+from .pictures import AnyPictures, Illuminants, in_blocks, unit
 
 Choice = Mapping[str, Any]
 FittedState = Mapping[str, NDArray[np.float64]]
@@ -37,7 +37,7 @@ class Baseline:
     setting: Choice
     state: FittedState
 
-    def estimate(self, pictures: Pictures) -> Illuminants:
+    def estimate(self, pictures: AnyPictures) -> Illuminants:
         """The illuminant of each picture, (n, 3) float64 of length 1, in the first camera's colours."""
         return np.concatenate([self.estimator.estimate(block, **self.state, **self.setting) for block in in_blocks(pictures)])
 
@@ -57,7 +57,7 @@ class RelitPictures(NamedTuple):
         under: (n,) index of the training picture whose light is used; -1: none of them.
     """
 
-    pictures: Pictures
+    pictures: AnyPictures
     lights: Illuminants
     of: NDArray[np.int64]
     under: NDArray[np.int64]
@@ -122,7 +122,7 @@ class PictureEstimator:
         """The baseline of each fold, with its setting."""
         return self._saved
 
-    def fitted(self, pictures: Pictures, illuminants: Illuminants, *, relit: RelitPictures | None = None) -> Baseline:
+    def fitted(self, pictures: AnyPictures, illuminants: Illuminants, *, relit: RelitPictures | None = None) -> Baseline:
         """Choose the setting, and train the estimator, on these pictures.
 
         Args:
@@ -140,13 +140,13 @@ class PictureEstimator:
         setting = self.settings[0] if len(self.settings) == 1 else self._best(pictures, lights, relit)
         return self._with(setting, *_together(pictures, lights, relit))
 
-    def _with(self, setting: Choice, pictures: Pictures, lights: Illuminants) -> Baseline:
+    def _with(self, setting: Choice, pictures: AnyPictures, lights: Illuminants) -> Baseline:
         state = {} if self.fit is None else self.fit(pictures, lights, **setting)
         if strange := [name for name, values in state.items() if not np.isfinite(values).all()]:
             raise ArithmeticError(f"{strange[0]} of {self.name} is not finite with {dict(setting)}")
         return Baseline(self, setting, state)
 
-    def _best(self, pictures: Pictures, lights: Illuminants, relit: RelitPictures | None) -> Choice:
+    def _best(self, pictures: AnyPictures, lights: Illuminants, relit: RelitPictures | None) -> Choice:
         """The first of the settings with the least mean angle on the held-out pictures."""
         held = np.arange(0, len(pictures), 5)
         held = held[:: -(-len(held) // _CHOOSING)]
@@ -175,7 +175,7 @@ class PictureEstimator:
         return min(self.settings, key=mean_angle)
 
 
-def _together(pictures: Pictures, lights: Illuminants, relit: RelitPictures | None) -> tuple[Pictures, Illuminants]:
+def _together(pictures: AnyPictures, lights: Illuminants, relit: RelitPictures | None) -> tuple[AnyPictures, Illuminants]:
     if relit is None:
         return pictures, lights
     return pictures + relit.pictures, np.concatenate([lights, relit.lights])

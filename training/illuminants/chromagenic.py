@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .pictures import Illuminants, LinearPictures, PictureArrays, Pictures, in_blocks, unit
+from .pictures import AnyPictures, Illuminants, LinearPictures, PictureArrays, in_blocks, unit
 
 _BLOCK = 512  # rows of errors at once
 
 
-def fit_chromagenic(pictures: Pictures, illuminants: Illuminants, *, chromaticities: bool) -> dict[str, NDArray[np.float64]]:
+def fit_chromagenic(pictures: AnyPictures, illuminants: Illuminants, *, chromaticities: bool) -> dict[str, NDArray[np.float64]]:
     """Fit one map per light.
 
     Args:

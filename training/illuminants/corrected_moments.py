@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .gray_edge import magnitude, positive
-from .pictures import Illuminants, LinearPictures, Pictures, in_blocks, unit
+from .pictures import AnyPictures, Illuminants, LinearPictures, in_blocks, unit
 
 
 def moments(pictures: LinearPictures, *, degree: int, order: int, sigma: float) -> NDArray[np.float64]:
@@ -41,7 +41,7 @@ def moments(pictures: LinearPictures, *, degree: int, order: int, sigma: float) 
 
 
 def fit_corrected_moments(
-    pictures: Pictures, illuminants: Illuminants, *, degree: int, order: int, sigma: float, rounds: int = 100
+    pictures: AnyPictures, illuminants: Illuminants, *, degree: int, order: int, sigma: float, rounds: int = 100
 ) -> dict[str, NDArray[np.float64]]:
     """Train the matrix.
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...curation.encoders.one_thread import one_thread
-from .pictures import Illuminants, LinearPictures, Pictures, in_blocks, unit
+from .pictures import AnyPictures, Illuminants, LinearPictures, in_blocks, unit
 
 Floats = NDArray[np.float64]
 Measure = Callable[[Floats, Floats], tuple[float, Floats]]
@@ -190,7 +190,7 @@ def objective(
 
 
 def fit_ffcc(
-    pictures: Pictures, illuminants: Illuminants, *, colours: float, edges: float, plausible: float, weight: float
+    pictures: AnyPictures, illuminants: Illuminants, *, colours: float, edges: float, plausible: float, weight: float
 ) -> dict[str, Floats]:
     """Learn filters and map.
 

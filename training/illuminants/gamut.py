@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .gray_edge import gradients, magnitude, or_gray_world
-from .pictures import Illuminants, LinearPictures, Pictures, in_blocks, unit
+from .pictures import AnyPictures, Illuminants, LinearPictures, in_blocks, unit
 
 Floats = NDArray[np.float64]
 _BLOCK = 256  # images at once
@@ -28,7 +28,7 @@ _TOLERANCE = 1e-9
 
 
 def fit_gamut(
-    pictures: Pictures, illuminants: Illuminants, *, order: int, sigma: float, levelled: bool = False
+    pictures: AnyPictures, illuminants: Illuminants, *, order: int, sigma: float, levelled: bool = False
 ) -> dict[str, Floats]:
     """Compute the canonical gamut.
 

@@ -20,7 +20,7 @@ Illuminants = NDArray[np.float64]
 RowNumbers = NDArray[np.int64]
 
 _PIXELS = 1_000_000
-"""Of the pictures that are read at once."""
+"""Pixels that are read at once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +96,7 @@ class LinearPictures:
     def __getitem__(self, rows: slice | NDArray[Any]) -> LinearPictures:
         return LinearPictures(self.images[rows], self.usable[rows], None if self.second is None else self.second[rows])
 
-    def __add__(self, others: Pictures) -> LinearPictures:
+    def __add__(self, others: AnyPictures) -> LinearPictures:
         """Concatenate pictures of the same size. Both have a second camera, or neither."""
         second = None
         if self.second is not None and others.second is not None:
@@ -121,7 +121,7 @@ class LinearPictures:
 
 
 class StoredPictures:
-    """Pictures that are read when they are used. Rows of them are ``StoredPictures`` too; their arrays, those of
+    """AnyPictures that are read when they are used. Rows of them are ``StoredPictures`` too; their arrays, those of
     ``LinearPictures``, are read whole and kept as long as this object: ``in_blocks`` holds only some at a time.
 
     Args:
@@ -139,25 +139,36 @@ class StoredPictures:
 
     @classmethod
     def of(cls, blocks: Iterable[LinearPictures]) -> StoredPictures:
-        """Write pictures of one size to a temporary file, which ends with this object; at least one block is needed."""
+        """Write pictures of one size to a file in the system's temporary folder, which ends with this object.
+
+        Raises:
+            ValueError: no block, or blocks of different sizes.
+        """
         file = tempfile.TemporaryFile()  # noqa: SIM115  # closed when dropped
         kinds: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
         count = 0
         for block in blocks:
             arrays = [each for each in (block.images, block.usable, block.second) if each is not None]
-            kinds = [(each.shape[1:], each.dtype) for each in arrays]
+            these = [(each.shape[1:], each.dtype) for each in arrays]
+            if kinds and these != kinds:
+                raise ValueError(f"pictures of {these[0][0]} after some of {kinds[0][0]}: all need one size")
+            kinds = these
             flat = [np.ascontiguousarray(each).reshape(len(block), -1).view(np.uint8) for each in arrays]
             with naming(tempfile.gettempdir()):
                 file.write(np.concatenate(flat, axis=1).data)
             count += len(block)
         with naming(tempfile.gettempdir()):
             file.flush()
+        if not kinds:
+            raise ValueError("no pictures")
         size = sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in kinds)
 
         def read(rows: RowNumbers) -> LinearPictures:
             arrays = [np.empty((len(rows), *shape), dtype) for shape, dtype in kinds]
             for place, row in enumerate(rows.tolist()):
-                os.preadv(file.fileno(), [each[place] for each in arrays], row * size)  # threads may read at the same time
+                # Threads may read at the same time.
+                if os.preadv(file.fileno(), [each[place] for each in arrays], row * size) != size:
+                    raise OSError(f"picture {row} is missing in the temporary file")
             return LinearPictures(*arrays)
 
         return cls(read, np.arange(count))
@@ -168,7 +179,7 @@ class StoredPictures:
     def __getitem__(self, rows: slice | NDArray[Any]) -> StoredPictures:
         return StoredPictures(self._read, self._rows[rows])
 
-    def __add__(self, others: Pictures) -> StoredPictures:
+    def __add__(self, others: AnyPictures) -> StoredPictures:
         """See ``LinearPictures``."""
 
         def read(rows: RowNumbers) -> LinearPictures:
@@ -187,7 +198,7 @@ class StoredPictures:
         return self.changed(lambda pictures, rows: pictures.relit(first[rows], second[rows]))
 
     def changed(self, change: Callable[[LinearPictures, RowNumbers], LinearPictures]) -> StoredPictures:
-        """Pictures that ``change`` makes of these when they are read; it gets their rows, too.
+        """AnyPictures that ``change`` makes of these when they are read; it gets their rows, too.
 
         >>> views = LinearPictures.of(np.full((3, 2, 2, 3), 0.5), second=np.ones((3, 2, 2, 3)))
         >>> swapped = StoredPictures.of([views]).changed(lambda some, _: LinearPictures(some.second, some.usable, some.images))
@@ -217,14 +228,14 @@ class StoredPictures:
         return self.held.second
 
 
-Pictures = LinearPictures | StoredPictures
+AnyPictures = LinearPictures | StoredPictures
 
 
-def _held(pictures: Pictures) -> LinearPictures:
+def _held(pictures: AnyPictures) -> LinearPictures:
     return pictures if isinstance(pictures, LinearPictures) else pictures.held
 
 
-def in_blocks(pictures: Pictures, size: int | None = None) -> Iterator[LinearPictures]:
+def in_blocks(pictures: AnyPictures, size: int | None = None) -> Iterator[LinearPictures]:
     """Yield all pictures in order, ``size`` at once; default: as many as have a million pixels.
 
     >>> views = LinearPictures.of(np.ones((5, 2, 2, 3)))

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from .bright_dark_pca import bright_dark_pca
 from .bright_pixels import bright_pixels
 from .gray_edge import gray_edge, positive
-from .pictures import Illuminants, LinearPictures, Pictures, in_blocks, unit
+from .pictures import AnyPictures, Illuminants, LinearPictures, in_blocks, unit
 from .weighted_gray_edge import weighted_gray_edge
 
 Floats = NDArray[np.float64]
@@ -76,7 +76,7 @@ def homographies(estimates: Illuminants, lights: Illuminants, weights: Floats, *
     return found
 
 
-def fit_projective(pictures: Pictures, illuminants: Illuminants, *, of: str, **settings: Any) -> dict[str, Floats]:
+def fit_projective(pictures: AnyPictures, illuminants: Illuminants, *, of: str, **settings: Any) -> dict[str, Floats]:
     """Train a single homography for all pictures.
 
     Args:
@@ -111,7 +111,7 @@ def projective(pictures: LinearPictures, matrix: Floats, *, of: str, **settings:
 
 
 def fit_as_projective_as_possible(
-    pictures: Pictures, illuminants: Illuminants, *, width_deg: float, least: float, of: str, **settings: Any
+    pictures: AnyPictures, illuminants: Illuminants, *, width_deg: float, least: float, of: str, **settings: Any
 ) -> dict[str, Floats]:
     """Store the estimates of the training pictures with their lights: a homography is fitted for each answer.
 
@@ -177,7 +177,7 @@ def _check_weights(width_deg: float, least: float) -> None:
         raise ValueError(f"width_deg {width_deg}, least {least}: a width above 0 and a least weight in (0, 1] are needed")
 
 
-def _answers(pictures: Pictures, of: str, settings: dict[str, Any]) -> Illuminants:
+def _answers(pictures: AnyPictures, of: str, settings: dict[str, Any]) -> Illuminants:
     if of not in _CORRECTED:
         raise ValueError(f"of {of!r}: answers of {', '.join(_CORRECTED)} can be corrected")
     try:

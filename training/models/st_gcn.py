@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from ...curation.registry import checked
 from .batch_norm import MOMENTUM, norm_pieces, statistics_pieces
 from .flat import FlatNetwork, GraphBackbone, Piece, Pieces
+from .registry import Depth, Width
 
 BlockForm = Literal["ctr_gcn", "yan"]
 _FRAMES: dict[BlockForm, int] = {"ctr_gcn": 5, "yan": 9}
@@ -37,8 +38,8 @@ def st_gcn(
     *,
     sample: Sequence[int],
     partitions: Tensor,
-    width: int = 64,
-    depth: int = 2,
+    width: Width = 64,
+    depth: Depth = 2,
     form: BlockForm = "ctr_gcn",
     bodies: int = 1,
 ) -> GraphBackbone:

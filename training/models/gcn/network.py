@@ -18,6 +18,7 @@ from torch import Tensor
 from ....curation.registry import checked
 from ..batch_norm import batch_norm, norm_pieces, statistics_pieces
 from ..flat import FlatNetwork, GraphBackbone, Piece, Pieces
+from ..registry import Depth, Width
 from .step import GcnStep, StepLogits
 
 Readout = Literal["weighted_sum_max", "sum_max"]
@@ -29,9 +30,9 @@ def gcn(
     *,
     sample: Sequence[int],
     adjacency: Tensor,
-    width: int = 64,
-    depth: int = 2,
-    hidden: int = 64,
+    width: Width = 64,
+    depth: Depth = 2,
+    hidden: Width = 64,
     readout: Readout = "weighted_sum_max",
     bodies: int = 1,
 ) -> GraphBackbone:
