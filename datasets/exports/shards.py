@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
+import shutil
 from collections.abc import Callable
-from typing import IO
 
+from ...curation.part_writer import Hashing
 from ...curation.store import Store, StoreError
 
 UNFINISHED = "unfinished.json"
@@ -28,18 +28,10 @@ def copy_dataset(dataset: str, target: Store, *, progress: Callable[[str], None]
     for name, facts in described["files"].items():
         if not target.holds(name, facts):
             with source.open(name) as stream, target.writing(name) as out:
-                if _copied(stream, out) != facts["sha256"]:  # damaged, or a link to another file
+                shutil.copyfileobj(stream, hashing := Hashing(out), 1 << 22)
+                if hashing.facts["sha256"] != facts["sha256"]:  # damaged, or a link to another file
                     raise StoreError(f"{dataset}: file {name} is not what dataset.json says: `benchwright verify OUT` has more")
             progress(f"{name}: {facts['size']:,} bytes")
     target.write("dataset.json", source.read("dataset.json"))
     target.remove([UNFINISHED])
     return described["counts"]["samples"]
-
-
-def _copied(stream: IO[bytes], out: IO[bytes]) -> str:
-    """Copy, and return the SHA-256 of what was copied."""
-    digest = hashlib.sha256()
-    while data := stream.read(1 << 22):
-        digest.update(data)
-        out.write(data)
-    return digest.hexdigest()

@@ -16,8 +16,9 @@ from ...training.baselines.vclimb import CONSISTENT, FrameCount, row_of
 from ..errors import WrongUse
 from ..jobs import job_of
 from ..report import ReportedRun
+from .config import VclimbConfig
 from .paper import METRICS, data_of, why_not_the_papers
-from .table_1 import TABLE_1, table_1_rows
+from .table_1 import TABLE_1, Table1Rows, table_1_rows
 from .training_sections import last_held, task_names
 
 _MEMORY = ("capacity, videos", "capacity, frames", "held, videos", "held, frames")
@@ -54,12 +55,16 @@ class JoinedRun:
         return found[0] if found else None
 
 
-def joined_run(out: str) -> JoinedRun | None:
-    """A run as the paper's tables take it; None if nothing is trained. Raises ``WrongUse`` if it is not one of vCLIMB."""
+def _opened(out: str) -> tuple[VclimbConfig, ReportedRun]:
+    """A run and its settings. Raises ``WrongUse`` if it is not one of vCLIMB."""
     todo = job_of(out)
     if todo.benchmark.name != "vclimb":
         raise WrongUse(f"{out} is a run of {todo.benchmark.name}: only runs of vclimb are joined with one of vclimb")
-    run = ReportedRun.of(out)
+    return todo.config, ReportedRun.of(out)
+
+
+def _joined(config: VclimbConfig, run: ReportedRun) -> JoinedRun | None:
+    """A run as the paper's tables of results take it; None if nothing is trained."""
     if not (found := run.lines):
         return None
     data = data_of(run.made)
@@ -67,7 +72,7 @@ def joined_run(out: str) -> JoinedRun | None:
     fair = [line for line, reason in zip(found, why, strict=True) if not reason]
     reasons = "; ".join(dict.fromkeys(filter(None, why)))
     verdict = f"{len(fair)} of {len(found)} results are comparable with the paper's{f' ({reasons})' if reasons else ''}"
-    return JoinedRun(data.dataset or todo.config.evaluation.dataset, len(task_names(found[0])), found, fair, verdict)
+    return JoinedRun(data.dataset or config.evaluation.dataset, len(task_names(found[0])), found, fair, verdict)
 
 
 def joined_section(outs: Sequence[str]) -> Section:
@@ -80,34 +85,36 @@ def joined_section(outs: Sequence[str]) -> Section:
         WrongUse: two of them have the same dataset and number of tasks, or one is not a run of vCLIMB.
     """
     runs: dict[tuple[str, int], JoinedRun] = {}
-    of: dict[tuple[str, int], str] = {}
+    counts: list[Table1Rows] = []
     untrained: list[str] = []
+    places: dict[tuple[str, int], str] = {}
     for out in outs:
-        if (run := joined_run(out)) is None:
+        config, reported = _opened(out)
+        run, rows = _joined(config, reported), table_1_rows(config, reported)
+        own = dict.fromkeys(((each.dataset, each.tasks) for each in (run, rows) if each is not None), out)
+        for dataset, tasks in own.keys() & places.keys():
+            what = f"{places[dataset, tasks]} and {out} are both of {dataset}, {tasks} tasks"
+            raise WrongUse(f"{what}: a table has one place for them, so join one of them")
+        places |= own
+        if run is None:
             untrained.append(posixpath.basename(out.rstrip("/")))
-            continue
-        key = run.dataset, run.tasks
-        if key in runs:
-            raise WrongUse(f"{of[key]} and {out} are both of {run.name}: a table has one place for them, so join one of them")
-        runs[key], of[key] = run, out
+        else:
+            runs[run.dataset, run.tasks] = run
+        counts += [] if rows is None else [rows]
     notes = [f"{run.name}: {run.verdict}." for run in runs.values()]
     notes += [f"{name}: nothing is trained." for name in untrained]
     notes.append("Of several settings of a method, the first that is comparable is shown: a run's own report has all.")
-    blocks = [Text(notes, tone="note"), *_table_1(outs), *paper_tables(runs), *_curves(runs)]
+    blocks = [Text(notes, tone="note"), *_table_1(counts), *paper_tables(runs), *_curves(runs)]
     return Section("Several runs, as in the paper's tables", blocks)
 
 
-def _table_1(outs: Sequence[str]) -> list[Block]:
-    """Table 1's rows of vCLIMB, a pair for each data set and number of tasks; empty if no run is of one of them."""
-    rows: list[Sequence[CellValue]] = []
-    of: dict[tuple[str, int], str] = {}
-    for out in outs:
-        if (found := table_1_rows(job_of(out).config, ReportedRun.of(out))) is not None:
-            key = found.dataset, found.tasks
-            if (other := of.setdefault(key, out)) != out:
-                what = f"{found.dataset} with {found.tasks} tasks"
-                raise WrongUse(f"{other} and {out} are both of {what}: a table has one place for them, so join one of them")
-            rows += [[*key, name, *values] for name, values in (("these runs", found.ours), ("the paper", found.papers))]
+def _table_1(found: Sequence[Table1Rows]) -> list[Block]:
+    """Table 1's rows of vCLIMB, a pair for each run; empty if there are none."""
+    rows: list[Sequence[CellValue]] = [
+        [each.dataset, each.tasks, name, *values]
+        for each in found
+        for name, values in (("these runs", each.ours), ("the paper", each.papers))
+    ]
     caption = "Table 1: clips per task (mean), and frames of whole videos"
     columns = ["data set", "tasks", "from", *TABLE_1]
     return [Table(columns, rows, caption)] if rows else []

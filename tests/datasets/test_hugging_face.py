@@ -333,11 +333,7 @@ def test_a_push_leaves_the_files_of_others_alone(tiny: Callable[[str], Path], tm
 
 
 @pytest.mark.parametrize(
-    ("form", "work"),
-    [
-        ("parquet", "benchwright.datasets.exports.hugging_face._tables"),
-        ("shards", "benchwright.datasets.exports.shards._copied"),
-    ],
+    ("form", "work"), [("parquet", "benchwright.datasets.exports.hugging_face._tables"), ("shards", "shutil.copyfileobj")]
 )
 def test_a_push_that_ends_within_its_first_file_is_resumed(
     form: Any, work: str, tiny: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -121,7 +121,7 @@ class LinearPictures:
 
 
 class StoredPictures:
-    """AnyPictures that are read when they are used. Rows of them are ``StoredPictures`` too; their arrays, those of
+    """Pictures that are read when they are used. Rows of them are ``StoredPictures`` too; their arrays, those of
     ``LinearPictures``, are read whole and kept as long as this object: ``in_blocks`` holds only some at a time.
 
     Args:
@@ -198,7 +198,7 @@ class StoredPictures:
         return self.changed(lambda pictures, rows: pictures.relit(first[rows], second[rows]))
 
     def changed(self, change: Callable[[LinearPictures, RowNumbers], LinearPictures]) -> StoredPictures:
-        """AnyPictures that ``change`` makes of these when they are read; it gets their rows, too.
+        """Pictures that ``change`` makes of these when they are read; it gets their rows, too.
 
         >>> views = LinearPictures.of(np.full((3, 2, 2, 3), 0.5), second=np.ones((3, 2, 2, 3)))
         >>> swapped = StoredPictures.of([views]).changed(lambda some, _: LinearPictures(some.second, some.usable, some.images))
