@@ -23,6 +23,7 @@ from .index import KeyFrame, VideoIndex
 from .limits import CONTAINERS, CpuBudget, VideoLimits
 from .nal import NalError
 from .opening import EXACT, open_video
+from .packets import demuxed
 
 if TYPE_CHECKING:
     from av import Packet, VideoFrame
@@ -209,15 +210,17 @@ def all_frames(index: VideoIndex, *, budget: CpuBudget) -> Iterator[VideoFrame]:
     """Decode every frame of the file from the start: the reference for all decoders.
 
     Raises:
-        Reject: ``corrupt`` if a packet does not decode, or the decoder conceals damage in a frame.
+        Reject: ``corrupt`` if a packet is marked as damaged or does not decode, or the decoder conceals damage in a frame.
     """
     from av.error import InvalidDataError, PatchWelcomeError
 
     decoded = 0
     with open_video(index.path, budget, index.stream) as (container, stream):
-        for count, packet in enumerate(container.demux(stream)):
+        for count, packet in enumerate(demuxed(container, stream)):
             if count % 16 == 0:
                 budget.left_s()
+            if packet.is_corrupt:
+                raise Reject("corrupt", f"packet {count} is damaged, or a part of the file before it is missing")
             try:
                 frames = stream.decode(packet if packet.size else None)
             except (InvalidDataError, PatchWelcomeError) as error:

@@ -113,7 +113,7 @@ def probe_clip(
 
     Raises:
         Reject: ``outside_folder``, ``missing_file``, ``not_a_file``, ``unreadable``, ``empty_file``, ``not_a_video``,
-            ``truncated``, ``corrupt``, ``missing_pictures``, ``no_video_stream``, ``late_stream``, ``no_frames``,
+            ``truncated``, ``corrupt``, ``missing_pictures``, ``no_video_stream``, ``no_frames``,
             ``encrypted``, ``unsupported_codec``, ``unsupported_rotation``, ``too_many_pixels``, ``too_many_frames``,
             ``too_long``, ``timed_out`` or ``decoder_died``; with a plan ``bad_segment`` or ``too_few_frames``.
         MachineFault: as ``child.in_child``.

@@ -87,7 +87,7 @@ def read_index(path: str, *, budget: CpuBudget, stream: StreamChoice = "best") -
     """Build the index of a file from all packets of its video. If the best stream shows no frame, the next best one is used.
 
     Raises:
-        Reject: as ``open_video``; also ``no_frames``, ``truncated``, ``missing_pictures``, ``late_stream``, ``encrypted``,
+        Reject: as ``open_video``; also ``no_frames``, ``truncated``, ``missing_pictures``, ``encrypted``,
             ``unsupported_pixels``, ``too_long`` or ``too_many_frames``.
     """
     if os.path.getsize(path) == 0:

@@ -88,12 +88,13 @@ def by_demuxing(packets: Iterable[Packet[VideoStream]], stream: VideoStream, bud
 
 
 def demuxed(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
-    """The packets of a stream as PyAV gives them. Raises ``Reject``, ``late_stream``, if it cannot number all streams."""
-    try:
+    """The packets of a stream, and at the end an empty one, by which a decoder is drained.
+
+    PyAV numbers the streams of a container when it opens it. Of one that FFmpeg finds later, it reads beyond the end of a list:
+    sometimes, and only when all packets have been given, it raises an error.
+    """
+    with contextlib.suppress(IndexError):
         yield from container.demux(stream)
-    except IndexError:  # PyAV has no place for a stream that FFmpeg finds later
-        message = "a stream begins after the first seconds: ffmpeg -i FILE -map 0:v:0 -c copy OUT.mkv makes a file without it"
-        raise Reject("late_stream", message) from None
 
 
 def _stamps(stamps: list[int | None]) -> np.ndarray:

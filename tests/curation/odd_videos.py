@@ -171,22 +171,27 @@ def make_bad(to: Path, good: Path) -> dict[Path, str]:
     lavfi(SOURCE, *X264, "-t", "0", bad("no_frames.mkv", "no_frames"))
     dropped = ["-c", "copy", "-bsf:v", "noise=drop=eq(mod(n\\,24)\\,12)", bad("no_second_key_frame.mkv", "missing_pictures")]
     ffmpeg("-i", good / "gop12.mp4", *dropped)
-    ffmpeg("-f", "lavfi", "-i", "testsrc2=size=64x36:rate=25:duration=12", *X264, to / "silent.ts")
-    ffmpeg("-f", "lavfi", "-i", SOURCE, "-f", "lavfi", "-i", sound, *X264, "-c:a", "mp2", to / "sound.ts")
-    bad("late_stream.ts", "late_stream", b"".join(_without_tables(to / name) for name in ("silent.ts", "sound.ts")))
-    for name in ("silent.ts", "sound.ts"):
-        os.remove(to / name)
+    packets = _transport_packets(good / "transport.ts")
+    bad("lost_packet.ts", "corrupt", b"".join(packets[: len(packets) // 4] + packets[len(packets) // 4 + 1 :]))
     playlist = f"#EXTM3U\n#EXT-X-TARGETDURATION:3\n#EXTINF:3,\n{good / 'transport.ts'}\n#EXT-X-ENDLIST\n"
     bad("playlist.mp4", "not_a_video", playlist.encode())
     bad("script.mp4", "not_a_video", f"ffconcat version 1.0\nfile '{good / 'plain.mp4'}'\n".encode())
     return reasons
 
 
-def _without_tables(transport_stream: Path) -> bytes:
-    """The packets of the elementary streams alone: a stream is then found where it begins."""
+def make_late_stream(to: Path) -> Path:
+    """A video whose sound FFmpeg finds only where it begins, after 9 s: the tables at the start, which name it, are removed."""
+    made = to / "late_stream.ts"
+    sound = ["-itsoffset", "9", "-f", "lavfi", "-i", "sine=frequency=440:duration=1", "-map", "0", "-map", "1", "-c:a", "mp2"]
+    lavfi("testsrc2=size=64x36:rate=25:duration=12", *sound, *X264, made)
+    elementary = [each for each in _transport_packets(made) if 0x100 <= int.from_bytes(each[1:3]) & 0x1FFF < 0x1000]
+    made.write_bytes(b"".join(elementary))
+    return made
+
+
+def _transport_packets(transport_stream: Path) -> list[bytes]:
     data = transport_stream.read_bytes()
-    packets = [data[at : at + 188] for at in range(0, len(data), 188)]
-    return b"".join(each for each in packets if 0x100 <= int.from_bytes(each[1:3]) & 0x1FFF < 0x1000)
+    return [data[at : at + 188] for at in range(0, len(data), 188)]
 
 
 def main() -> None:

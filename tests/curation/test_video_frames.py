@@ -109,6 +109,19 @@ def test_every_odd_file_gives_the_frames_of_a_full_decode(good):
     assert set(sought) >= set(FORETOLD)
 
 
+def test_a_stream_that_begins_late_changes_nothing(tmp_path):
+    path = odd_videos.make_late_stream(tmp_path)
+    odd_videos.ffmpeg("-i", path, "-map", "0:v", "-c", "copy", tmp_path / "silent.mkv")
+    truth = full_decode(tmp_path / "silent.mkv")
+    for _ in range(20):  # PyAV decides by a byte behind a list whether it raises an error
+        index = read_index(str(path), budget=CpuBudget(LIMITS))
+        assert index.n_frames == len(truth) == 300
+        got = decode(decoders.pyav_frames, index, [0, 299])
+        assert all(np.array_equal(got[at], truth[at]) for at in (0, 299))
+    got = decode(decoders.ffmpeg_frames, index, [0, 299])
+    assert all(np.array_equal(got[at], truth[at]) for at in (0, 299))
+
+
 def test_pictures_of_hevc_that_nothing_is_predicted_from_need_no_decoding(good):
     plain = read_index(str(good / "open_gop_hevc.mp4"), budget=CpuBudget(LIMITS))
     layers = read_index(str(good / "temporal_layers_hevc.mp4"), budget=CpuBudget(LIMITS))
