@@ -26,6 +26,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
+from annotated_types import Interval
+
 from .code_loading import UnknownName, load
 from .name_lookups import imports_of
 from .reachable_code import source_file
@@ -271,20 +273,12 @@ def check_arguments(
         raise ValueError(f"{missing[0]} is missing: {available}")
 
 
-@dataclasses.dataclass(frozen=True)
-class Within:
-    """Mark of an ``Annotated`` number: its limits, which ``check_values`` checks."""
-
-    least: float
-    most: float
-
-
 def check_values(function: Callable[..., Any], settings: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` if one of the settings does not fit the annotation of its argument, or of the field of a dataclass.
 
-    Checked are ``Literal``, ``int``, ``float``, ``bool``, ``str``, ``None``, tuples, unions of these, and ``Annotated`` with a
-    ``Within``: numbers are finite, a whole number is also a float, and a list also a tuple. Every value fits any other
-    annotation, and a default its argument.
+    Checked are ``Literal``, ``int``, ``float``, ``bool``, ``str``, ``None``, tuples, unions of these, and ``Annotated`` with
+    ``annotated_types.Interval(ge=..., le=...)``: numbers are finite, a whole number is also a float, and a list also a tuple.
+    Every value fits any other annotation, and a default its argument.
 
     >>> def lwf(*, strength: float, form: Literal["as_written", "as_released"] = "as_written"): ...
     >>> check_values(lwf, {"strength": 3, "form": "as_released"})
@@ -328,7 +322,7 @@ def checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
 def _fits(value: Any, hint: Any) -> bool:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        return _fits(value, args[0]) and all(each.least <= value <= each.most for each in args[1:] if isinstance(each, Within))
+        return _fits(value, args[0]) and all(each.ge <= value <= each.le for each in args[1:] if isinstance(each, Interval))
     if origin is Literal:
         return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in args)
     if origin in (typing.Union, types.UnionType):
@@ -349,7 +343,7 @@ def _fits(value: Any, hint: Any) -> bool:
 def _shown(hint: Any) -> str:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        limits = [f" from {each.least} to {each.most}" for each in args[1:] if isinstance(each, Within)]
+        limits = [f" from {each.ge} to {each.le}" for each in args[1:] if isinstance(each, Interval)]
         return "".join([_shown(args[0]), *limits])
     if origin is tuple:
         return f"[{', '.join('...' if each is ... else _shown(each) for each in args)}]"

@@ -36,9 +36,9 @@ def check_packages(stages: Iterable[Stage]) -> None:
 
 
 def check_devices(stages: Iterable[Stage]) -> None:
-    """Raise ``PlanError`` for the first stage on a GPU that torch cannot use here, or that its encoder's backend does not use.
+    """Raise ``PlanError`` for the first stage on a device that torch cannot use here, or that its encoder's backend does not use.
 
-    Whether torch can use the GPU is checked only for stages that use torch: encoders without torch ignore the device.
+    Whether torch can use the device is checked only for stages that use torch: encoders without torch ignore the device.
     """
     for stage in stages:
         device = _device(stage)
@@ -47,13 +47,24 @@ def check_devices(stages: Iterable[Stage]) -> None:
         if needs_gpu(stage) and backend != "torch":
             message = f"encoder.backend = {backend!r} runs only on CPUs, but device = {device!r}"
             raise PlanError(f"stage {stage.name!r}: {message}: set the backend to 'torch', or change the setting")
-        if needs_gpu(stage) and _uses_torch(stage) and not missing("torch"):
-            import torch
+        if device != "cpu" and _uses_torch(stage) and not missing("torch"):
+            try:
+                check_device(device)
+            except ValueError as error:
+                raise PlanError(f"stage {stage.name!r}: {error}; run it elsewhere, or change the setting") from None
 
-            number = device.partition(":")[2]
-            if torch.cuda.device_count() <= (int(number) if number.isdigit() else 0):
-                message = f"device = {device!r}: this machine has none that torch can use"
-                raise PlanError(f"stage {stage.name!r}: {message}; run it elsewhere, or change the setting")
+
+def check_device(name: str) -> None:
+    """Raise ``ValueError`` if torch knows no such device, or cannot use it on this machine."""
+    import torch
+
+    try:
+        torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"device = {name!r}: expected cpu, cuda or cuda:N") from None
+    number = name.partition(":")[2]
+    if name.startswith("cuda") and torch.cuda.device_count() <= (int(number) if number.isdigit() else 0):
+        raise ValueError(f"device = {name!r}: this machine has none that torch can use")
 
 
 def needs_gpu(stage: Stage) -> bool:

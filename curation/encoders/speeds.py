@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..extras import EXTRAS, missing
+from ..requirements import check_device
 from .encoder import Encoder
 from .spec import OpenClip
 
@@ -63,7 +64,8 @@ def encoder_speeds(
             times, and the fastest counts; where that takes long, only once, and one block.
 
     Raises:
-        ValueError: the model does not exist, its weights cannot be loaded, or no pictures are asked for.
+        ValueError: the model does not exist, its weights cannot be loaded, torch cannot use the device, or no pictures are
+            asked for.
 
     >>> speed = next(encoder_speeds("ViT-S-32-alt", images=1))
     >>> speed.backend, speed.precision, round(speed.cosine, 4)
@@ -73,6 +75,7 @@ def encoder_speeds(
 
     if images < 1:
         raise ValueError(f"images={images}: at least 1 is needed")
+    check_device(device)
     files, first = _pictures(images), None
     with tempfile.TemporaryDirectory() as folder:
         place = checkpoint or ("" if weights else random_checkpoint(model, folder))

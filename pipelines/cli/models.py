@@ -47,6 +47,7 @@ def export(
 
 
 def estimate(
+    context: typer.Context,
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder written by `benchwright export`.")],
     first: Annotated[str, typer.Argument(metavar="FIRST", help="Raw file or linear 16-bit PNG of the first camera.")],
     second: Annotated[str, typer.Argument(metavar="SECOND", help="The same scene from the second camera.")],
@@ -92,7 +93,8 @@ def estimate(
     from .. import api
 
     how: dict[str, Any] = {"device": device, "align": align, "least_agreement": least_agreement}
-    found = api.estimate(model, first, second, folder, factor=factor, demosaic=demosaic, **how)
+    with exits.libraries_silenced(debug=context.find_root().params["debug"]):
+        found = api.estimate(model, first, second, folder, factor=factor, demosaic=demosaic, **how)
     if as_json:
         print(json.dumps(vars(found), indent=1))
         return
@@ -124,13 +126,17 @@ def probe(
     import dataclasses
 
     from .. import api
+    from ..errors import WrongUse
     from .text import encoder_speed_line
 
     found: list[Any] = []
-    for speed in api.encoder_speeds(model, weights=weights, checkpoint=checkpoint, device=device, images=images):
-        found.append(speed)
-        if not as_json:
-            print(encoder_speed_line(speed), flush=True)
+    try:
+        for speed in api.encoder_speeds(model, weights=weights, checkpoint=checkpoint, device=device, images=images):
+            found.append(speed)
+            if not as_json:
+                print(encoder_speed_line(speed), flush=True)
+    except ValueError as error:
+        raise WrongUse(str(error)) from None
     best = max(found, key=lambda each: each.images_per_s or 0)
     if as_json:
         print(json.dumps([dataclasses.asdict(each) for each in found], indent=1))

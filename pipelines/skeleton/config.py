@@ -15,7 +15,7 @@ from ...datasets.skeleton.splits import SplitRule
 from ...datasets.skeleton.tensors import TensorForm
 from ...eval.metrics.registry import OF_ORDERS
 from ...training.methods.registry import METHODS
-from ...training.models.registry import DEEPEST, MODELS, WIDEST
+from ...training.models.registry import MODELS, Depth, Width
 from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf
 from ..settings_type import settings_type
@@ -47,8 +47,6 @@ EXPERIMENTS: tuple[Experiment, ...] = get_args(Experiment)
 WITH_ORDERS: tuple[Experiment, ...] = ("task_order", "class_order")
 """Those with several orders."""
 Positive = Annotated[int, Field(ge=1)]
-_Width = Annotated[int, Field(ge=1, le=WIDEST)]
-_Depth = Annotated[int, Field(ge=1, le=DEEPEST)]
 
 READINGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "as_released": {
@@ -128,8 +126,8 @@ class GraphNetwork:
     """
 
     architecture: Annotated[str, OneOf(MODELS)]
-    width: _Width
-    depth: _Depth
+    width: Width
+    depth: Depth
     settings: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
@@ -162,8 +160,8 @@ class Architectures:
         methods: methods to train; None: all of ``evaluation.methods``.
     """
 
-    widths: list[_Width]
-    depths: list[_Depth]
+    widths: list[Width]
+    depths: list[Depth]
     methods: Annotated[list[MethodName], Field(min_length=1)] | None = None
 
 

@@ -17,11 +17,12 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import pytest
+from annotated_types import Interval
 from benchwright.curation.code_loading import UnknownName, load, load_file
 from benchwright.curation.flow import Step
 from benchwright.curation.keys import as_json
 from benchwright.curation.reachable_code import code_digest
-from benchwright.curation.registry import Entry, Registry, Within, check_values, described, file_of, load_entry, load_name
+from benchwright.curation.registry import Entry, Registry, check_values, described, file_of, load_entry, load_name
 
 from tests.installed import Install
 
@@ -248,7 +249,7 @@ class Settings:
         pair: tuple[float, float] = (0, 1),
         several: tuple[int, ...] = (),
         words: Sequence[str] = (),
-        width: Annotated[int, Within(1, 9)] = 1,
+        width: Annotated[int, Interval(ge=1, le=9)] = 1,
     ) -> None: ...
 
 

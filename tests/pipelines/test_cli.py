@@ -668,6 +668,13 @@ def classes(*names: str) -> str:
             "setting encoder_run.device",
         ),
         (
+            ["run", "clear", *NEW, "--set", "encoder_run.device=gpu", "--set", CLIP],
+            "stage 'embedded': device = 'gpu': expected cpu, cuda or cuda:N; run it elsewhere, or change the setting "
+            "encoder_run.device",
+        ),
+        (["probe", "NOPE"], "encoder NOPE: no such architecture in open_clip"),
+        (["probe", "RN50", "--device", "cuda:99"], "device = 'cuda:99': this machine has none that torch can use"),
+        (
             ["run", "clear", *NEW, "--set", "encoder_run.device=cuda", "--set", CLIP.replace("}", ", backend='onnxruntime'}")],
             "stage 'embedded': encoder.backend = 'onnxruntime' runs only on CPUs, but device = 'cuda': set the "
             "backend to 'torch', or change the setting encoder_run.device",

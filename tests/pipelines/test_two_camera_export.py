@@ -4,6 +4,7 @@ what is told where that cannot be."""
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -162,6 +163,19 @@ def test_a_pair_tells_its_own_homography_and_pictures_may_be_aligned(walked: Pat
     assert "R to R" in found.outside
     assert found.doubt.startswith(f"{len(found.outside)} of the 9 numbers of T are outside the training range")
     assert found.doubt in Path(found.page).read_text()
+
+
+def test_a_picture_that_cannot_be_read_is_one_line(walked: Path, tmp_path: Path, bw) -> None:
+    raw = walked / "phone/wide/0003.dng"
+    os.mkfifo(tmp_path / "pipe.png")
+    cv2.imwrite(str(tmp_path / "cut.png"), np.random.default_rng(0).integers(0, 65535, (96, 96, 3)).astype(np.uint16))
+    for cut, whole in ((tmp_path / "cut.png", tmp_path / "cut.png"), (tmp_path / "cut.dng", raw)):
+        cut.write_bytes(whole.read_bytes()[:5000])
+    for name, reason in (("pipe.png", "it is no file"), ("cut.png", "corrupt"), ("cut.dng", "truncated")):
+        path = tmp_path / name
+        told = bw("estimate", walked / "light", path, raw, "--to", tmp_path / "looked")
+        assert told.code == 1
+        assert re.fullmatch(f"benchwright: {re.escape(str(path))}: {reason}.*\n", told.err)
 
 
 def test_a_network_of_transforms_alone_is_told_how_pictures_are_read(walked: Path, tmp_path: Path, bw) -> None:

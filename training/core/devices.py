@@ -11,6 +11,8 @@ from pathlib import Path
 
 import torch
 
+from ...curation.requirements import check_device
+
 
 def device_of(name: str) -> str:
     """Return the device to train on.
@@ -20,13 +22,10 @@ def device_of(name: str) -> str:
             are taken, one chosen by the process id.
 
     Raises:
-        ValueError: "cuda", but torch can use no GPU.
+        ValueError: a GPU that torch cannot use.
     """
-    if name != "cuda":
-        return name
-    if not torch.cuda.is_available():
-        raise ValueError("device 'cuda': this machine has none that torch can use")
-    return f"cuda:{_mine(torch.cuda.device_count())}"
+    check_device(name)
+    return f"cuda:{_mine(torch.cuda.device_count())}" if name == "cuda" else name
 
 
 def check_compiles(name: str) -> None:

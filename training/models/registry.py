@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal, get_args
 
-from ...curation.registry import Registry, Within, described
+from annotated_types import Interval
+
+from ...curation.registry import Registry, described
 
 SampleKind = Literal["vectors", "images", "clips", "graphs"]
 
 WIDEST = 8192
 DEEPEST = 256
-Width = Annotated[int, Within(1, WIDEST)]
-Depth = Annotated[int, Within(1, DEEPEST)]
+Width = Annotated[int, Interval(ge=1, le=WIDEST)]
+Depth = Annotated[int, Interval(ge=1, le=DEEPEST)]
 
 _HERE = "benchwright.training.models"
 

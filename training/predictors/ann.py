@@ -15,11 +15,12 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from annotated_types import Interval
 from numpy.typing import NDArray
 from torch import nn
 
 from ...curation.encoders.one_thread import one_thread
-from ...curation.registry import Within, check_values
+from ...curation.registry import check_values
 from ..core.determinism import generator
 from ..core.schedule import Adam
 from ..models.classifier import dropped
@@ -59,7 +60,7 @@ class AnnSetting:
         request: "random" (as released) or "uncertain_first".
     """
 
-    hidden: Annotated[int, Within(0, WIDEST)]
+    hidden: Annotated[int, Interval(ge=0, le=WIDEST)]
     dropout: float
     epochs: int
     batch_size: int
