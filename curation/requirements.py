@@ -36,7 +36,7 @@ def check_packages(stages: Iterable[Stage]) -> None:
 
 
 def check_devices(stages: Iterable[Stage]) -> None:
-    """Raise ``PlanError`` for the first stage on a device that torch cannot use here, or that its encoder's backend does not use.
+    """Raise ``PlanError`` for the first stage on a device that torch cannot use here, or its encoder's backend does not use.
 
     Whether torch can use the device is checked only for stages that use torch: encoders without torch ignore the device.
     """
