@@ -47,7 +47,7 @@ MODULES = {
         "pipelines.column_streams",
         "pipelines.stream_trainings: Prepare, Prepared, Runs, learn_stream, stream_training, trainings_of, weights_sha256",
         *("pipelines.config: Location, load, find_config", "pipelines.publish: publish_shards"),
-        *("pipelines.metrics: measure_by", "pipelines.report: ReportedRun, write_page, results_sections"),
+        *("pipelines.metrics: measure_by", "pipelines.report: ReportedRun, write_page, results_sections, position_sections"),
         "pipelines.two_camera.baselines: write_artifacts",
     ],
     "Reading datasets": [

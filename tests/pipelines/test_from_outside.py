@@ -275,8 +275,10 @@ def test_a_benchmark_of_an_installed_package_has_all_that_built_in_ones_have(
     assert found["cumulative"]["mean"]["Acc"] > 0.6 > found["finetune"]["mean"]["Acc"]
     done(bw, "report", out)
     page = (out / "report.html").read_text()
-    for told in ("Pipeline</h2>", "Votes</h2>", "Results</h2>", "Samples</h2>", "method.py:calm"):
+    sections = ("Pipeline</h2>", "Votes</h2>", "Results</h2>", "Over positions: tasks</h2>", "Samples</h2>")
+    for told in (*sections, "method.py:calm", "acc_unweighted, test after each position", "number learned so far"):
         assert told in page, told
+    assert "acc_class_weighted" not in page, "only the benchmark's choice of metrics"
     done(bw, "verify", out)
     done(bw, "verify", out / "experiments")
     edit(mine, "method")
@@ -308,6 +310,7 @@ def test_columns_that_make_no_stream_are_one_line(bw: Cli, emblems: Path, tmp_pa
         ("seeds=[0, 1]", 'baselines=["err"]', "no method 'err'"),
         ("seeds=[0, 1]", 'model="mpl"', "no model 'mpl'"),
         ("seeds=[0, 1]", 'model="tsn"', "model 'tsn' takes clips, but samples here are vectors"),
+        ('features="profile.npy"', 'features="halves.npy"', "model 'mlp' takes vectors, but samples here are signals"),
     ]:
         assert old in text
         emblems.write_text(text.replace(old, new))

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ...eval.report.blocks import Block, Heat
-from ...eval.report.trainings import method_curves, percent_heats, position_curves
-from ...eval.results import Line
+from ..results import Line
+from .blocks import Block, Heat
+from .trainings import method_curves, percent_heats, position_curves
 
 _MOST_TESTED = 60
 """Most test sets for which a matrix is drawn."""
 
 
-def curve_blocks(lines: Sequence[Line]) -> list[Block]:
+def curve_blocks(lines: Sequence[Line], shown: Collection[str] = ()) -> list[Block]:
     """A figure for each metric that was measured after each position on everything together, or on that position's test set;
     and, where several sets were tested separately, matrices with one colour scale.
 
     Args:
         lines: lines of one protocol.
+        shown: if given, a metric that whole trainings have as well is left out unless it is among these.
     """
+    whole = {name for line in lines for name in line.rows.filter(pc.is_null(line.rows["position"]))["metric"].to_pylist()}
+    hidden = whole.difference(shown or whole)
     blocks: list[Block] = []
     for metric, split in _measured(lines):
+        if metric in hidden:
+            continue
         what = f"{metric}, {split}" if split else metric
         tested = {line.label: _unique(line, metric, split, "tested") for line in lines}
         together = [line for line in lines if "" in tested[line.label]]
@@ -51,7 +56,7 @@ def curve_blocks(lines: Sequence[Line]) -> list[Block]:
         for names, runs in square.items():
             blocks += method_curves(runs, names, of="position")
         if heats:
-            blocks.append(percent_heats(heats, "learned up to", "tested on", unit=f"{what} in percent"))
+            blocks.append(percent_heats(heats, "number learned so far", "tested on", unit=f"{what} in percent"))
     return blocks
 
 
