@@ -268,8 +268,8 @@ def stale_line(out: str, stale: Mapping[str, str]) -> str:
         return ""
     count = "Stale results are not shown" if len(stale) > 1 else "A stale result is not shown"
     again = (
-        f"`benchwright train {out}` retrains them, or keeps them with --keep-stale; "
-        "use --method for methods that are not in the settings"
+        f"`benchwright train {out}` brings them up to date, or keeps them with --keep-stale; "
+        "give --method and --set as before for those that are not in the settings"
     )
     return f"{count} ({_named(stale)}): {again}"
 
