@@ -38,8 +38,8 @@ class MemberColumn:
     Attributes:
         name: name of the column.
         member: name that ``column_of`` derives from the member's extension.
-        kind: "image", "images" and "audio" keep the bytes of files in any format; an "array" has the same shape in all samples, and
-            a "ragged" one has several shapes, which are in a column ``<name>_shape``.
+        kind: "image", "images" and "audio" keep the bytes of files in any format; an "array" has the same shape in all samples,
+            and a "ragged" one has several shapes, which are in a column ``<name>_shape``.
         dtype: dtype of arrays.
         shape: shape of an "array".
     """
