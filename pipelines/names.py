@@ -29,6 +29,11 @@ class OneOf:
         registry: registry for the lookup.
         also: other names that the benchmark accepts, such as those of a paper's tables.
         suffix: optional suffix of names, such as ``+tc``.
+
+    >>> from benchwright.training.models.registry import MODELS
+    >>> from pydantic import TypeAdapter
+    >>> TypeAdapter(typing.Annotated[str, OneOf(MODELS)]).validate_python("mlp")
+    'mlp'
     """
 
     registry: Registry
