@@ -314,6 +314,11 @@ def test_columns_that_make_no_stream_are_one_line(bw: Cli, emblems: Path, tmp_pa
         ("seeds=[0, 1]", 'baselines=["calmm"]', "si, twp, calmest; did you mean 'calmest'?"),
         ("seeds=[0, 1]", 'model="mpl"', "no model 'mpl'"),
         ("seeds=[0, 1]", 'model="tsn"', "model 'tsn' takes clips, but samples here are vectors"),
+        (
+            "seeds=[0, 1]",
+            'model="platform:machine"',
+            "model 'machine': too many positional arguments: it is called as machine(init, *, sample)",
+        ),
         ('features="profile.npy"', 'features="halves.npy"', "model 'mlp' takes vectors, but samples here are signals"),
     ]:
         assert old in text
