@@ -284,7 +284,7 @@ def position_sections(run: ReportedRun, shown: Mapping[str, str] = MappingProxyT
     >>> [section.title for section in position_sections(ReportedRun.of("out"), {"Acc": "acc"})]
     ['Over positions: iid', 'Over positions: streaming']
     """
-    found = {protocol: curve_blocks(lines, [*shown.values()]) for protocol, lines in run.protocols.items()}
+    found = {protocol: curve_blocks(lines, shown) for protocol, lines in run.protocols.items()}
     return [Section(f"Over positions: {protocol}", blocks) for protocol, blocks in found.items() if blocks]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,21 +18,24 @@ _MOST_TESTED = 60
 """Most test sets for which a matrix is drawn."""
 
 
-def curve_blocks(lines: Sequence[Line], shown: Collection[str] = ()) -> list[Block]:
+def curve_blocks(lines: Sequence[Line], shown: Mapping[str, str] = MappingProxyType({})) -> list[Block]:
     """A figure for each metric that was measured after each position on everything together, or on that position's test set;
     and, where several sets were tested separately, matrices with one colour scale.
 
     Args:
         lines: lines of one protocol.
-        shown: if given, a metric that whole trainings have as well is left out unless it is among these.
+        shown: heading -> metric, see ``metric_blocks``. If given, a metric that whole trainings have as well is left out unless
+            it is among these.
     """
     whole = {name for line in lines for name in line.rows.filter(pc.is_null(line.rows["position"]))["metric"].to_pylist()}
-    hidden = whole.difference(shown or whole)
+    headings = {metric.partition("@")[0]: heading for heading, metric in shown.items()}
+    hidden = whole.difference(headings or whole)
     blocks: list[Block] = []
     for metric, split in _measured(lines):
         if metric in hidden:
             continue
-        what = f"{metric}, {split}" if split else metric
+        heading = headings.get(metric, metric)
+        what = f"{heading}, {split}" if split else heading
         tested = {line.label: _unique(line, metric, split, "tested") for line in lines}
         together = [line for line in lines if "" in tested[line.label]]
 
@@ -41,7 +45,7 @@ def curve_blocks(lines: Sequence[Line], shown: Collection[str] = ()) -> list[Blo
         if together:
             caption = f"{what} after each position"
             blocks += position_curves(
-                together, metric, places, value_axis=metric, caption=caption, split=lambda line, split=split: split
+                together, metric, places, value_axis=heading, caption=caption, split=lambda line, split=split: split
             )
         wide = [line for line in lines if 1 < len({*tested[line.label]} - {""}) <= _MOST_TESTED]
         heats: list[Heat] = []

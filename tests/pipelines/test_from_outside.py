@@ -279,7 +279,7 @@ def test_a_benchmark_of_an_installed_package_has_all_that_built_in_ones_have(
     done(bw, "report", out)
     page = (out / "report.html").read_text()
     sections = ("Pipeline</h2>", "Votes</h2>", "Results</h2>", "Over positions: tasks</h2>", "Samples</h2>")
-    for told in (*sections, "method.py:calm", "acc_unweighted, test after each position", "number learned so far"):
+    for told in (*sections, "method.py:calm", "Acc, test after each position", "number learned so far"):
         assert told in page, told
     assert "acc_class_weighted" not in page, "only the benchmark's choice of metrics"
     done(bw, "verify", out)
