@@ -84,6 +84,12 @@ def folder(stage: str) -> str:
     return posixpath.join("stages", stage)
 
 
+def written_parts(store: Store, stage: str) -> list[str]:
+    """Names of the parts of a stage that are written, without extension: all of a finished stage, or those so far."""
+    ends = [name.removesuffix(".parquet") for name in store.list(folder(stage)) if name.endswith(".parquet")]
+    return [posixpath.join(folder(stage), name) for name in ends if name.startswith("part-") and "." not in name]
+
+
 @dataclasses.dataclass(frozen=True)
 class PartRecord:
     """Record of a part, as a worker reports it and the part's footer contains it.

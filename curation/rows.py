@@ -316,6 +316,10 @@ def schema_of(row_type: type | pa.Schema) -> pa.Schema:
     >>> schema_of(Photo)
     key: string not null
     taken: int64
+    >>> schema_of(dataclasses.make_dataclass("Clip", [("key", str), ("day", dt.date)]))
+    Traceback (most recent call last):
+        ...
+    TypeError: Clip.day: a column cannot hold date; it may hold str, int, float, bool, bytes, datetime, Blob, ...
     """
     if isinstance(row_type, pa.Schema):
         if "key" not in row_type.names:
@@ -353,7 +357,8 @@ def _arrow_type(owner: type, name: str, hint: Any) -> pa.DataType:
         return _SCALARS[hint]
     if typing.get_origin(hint) in (list, tuple):
         return pa.list_(_arrow_type(owner, name, typing.get_args(hint)[0]))
-    raise TypeError(f"{owner.__name__}.{name}: a column cannot hold {hint!r}")
+    kinds = f"{', '.join(each.__name__ for each in _SCALARS)}, lists of these, and Annotated[np.ndarray, Shape(...)]"
+    raise TypeError(f"{owner.__name__}.{name}: a column cannot hold {getattr(hint, '__name__', hint)}; it may hold {kinds}")
 
 
 def is_blob(field: pa.Field) -> bool:

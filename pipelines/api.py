@@ -19,6 +19,7 @@ from ..curation.cost import CostEstimate, cost_estimates
 from ..curation.encoders.speeds import encoder_speeds
 from ..curation.extras import lacking
 from ..curation.flow import PlanError, Stage
+from ..curation.part_writer import written_parts
 from ..curation.reachable_code import one_look
 from ..curation.recipe import missing_source
 from ..curation.records import PUBLISHED, Problem
@@ -182,7 +183,8 @@ def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[
         if stage.waits and (awaited := missing_source(stage)):
             states[stage.name] = f"waits for {awaited}"
         elif old is None:
-            states[stage.name] = "not run yet"
+            parts = len(written_parts(store, stage.name))
+            states[stage.name] = f"not finished: {parts} part{'s' * (parts > 1)} written" if parts else "not run yet"
         elif why := change(stage, old, store):
             states[stage.name] = f"stale: {why}"
         elif before:

@@ -225,4 +225,4 @@ def _check(dataset: str, columns: Mapping[str, str]) -> Any:
         axes = read_features(first, columns["features"])[0].ndim - 1
     except ValueError as error:
         raise WrongUse(f"{dataset}: {error}") from None
-    return {1: "vectors", 2: "graphs", 3: "images", 4: "clips"}.get(axes, f"arrays of {axes} axes")
+    return {1: "vectors", 2: "signals", 3: "images", 4: "clips"}.get(axes, f"arrays of {axes} axes")

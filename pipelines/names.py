@@ -29,6 +29,11 @@ class OneOf:
         registry: registry for the lookup.
         also: other names that the benchmark accepts, such as those of a paper's tables.
         suffix: optional suffix of names, such as ``+tc``.
+
+    >>> from benchwright.training.models.registry import MODELS
+    >>> from pydantic import TypeAdapter
+    >>> TypeAdapter(typing.Annotated[str, OneOf(MODELS)]).validate_python("mlp")
+    'mlp'
     """
 
     registry: Registry
@@ -106,13 +111,16 @@ def _found(registry: Registry, name: str, info: Any) -> Entry:
 
 
 def reference_of(registry: Registry, name: str, known: Iterable[str]) -> str:
-    """Reference of the code that a name stands for. Raises ``WrongUse`` if there is none, with the ``known`` names."""
+    """Reference of the code that a name stands for. Raises ``WrongUse`` if there is none, with the ``known`` names and those of
+    installed packages.
+    """
     listed = f"`benchwright list {registry.kind}s`, or name your own as path/to/file.py:NAME or module:NAME"
     try:
         return registry.find(name).reference
     except UnknownName as error:
-        there = ":" in name or any(entry.name == name for entry in registry.entries())  # by itself, or of several packages
-        raise (WrongUse(str(error)) if there else unknown(registry.kind, name, known, listed=listed)) from None
+        offered = [entry.name for entry in registry.entries() if entry.origin != BUILT_IN]
+        there = ":" in name or name in {*registry.builtin, *offered}  # by itself, or of several packages
+        raise (WrongUse(str(error)) if there else unknown(registry.kind, name, [*known, *offered], listed=listed)) from None
 
 
 def beside(name: str, base: Path) -> str:

@@ -21,7 +21,7 @@ _SIDE_PX = 96
 
 
 def near_duplicates_sections(store: Store, made: Mapping[str, Artifact]) -> list[Section]:
-    """Groups of near-duplicates with their pictures, for every stage that found some.
+    """Groups of near-duplicates with their pictures, or keys if there are none, for every stage that found some.
 
     Args:
         store: the run.
@@ -59,9 +59,12 @@ def _section(store: Store, artifact: Artifact, made: Mapping[str, Artifact], bef
         thumbs, _ = pictures_of(store, artifact, made, [key for _, keys in shown for key in keys])
         by_key = {thumb.caption: thumb for thumb in thumbs}
         blocks.append(Text([_caption(len(first), len(groups), bool(across))]))
-        for name, keys in shown:
-            title = name + (f" ({_several(splits, groups[name])})" if splits else "")
-            title += f", {_MEMBERS} of {size[name]:,} rows" if size[name] > _MEMBERS else ""
+        titles = {name: name + (f" ({_several(splits, groups[name])})" if splits else "") for name in first}
+        if not thumbs:  # such as sound
+            lines = [[titles[name], size[name], ", ".join(keys[1:])] for name, keys in shown]
+            blocks.append(Table(["group", "rows", f"the others, {_MEMBERS - 1} at most"], lines))
+        for name, keys in shown * bool(thumbs):
+            title = titles[name] + (f", {_MEMBERS} of {size[name]:,} rows" if size[name] > _MEMBERS else "")
             blocks.append(ImageGrid(title, [by_key[key] for key in keys if key in by_key], _SIDE_PX))
     return Section("Near-duplicates", blocks)
 

@@ -125,7 +125,7 @@ def scores(out: str, *, pipeline: str | None = None) -> Any:
 
 def _trainings_of(todo: Job) -> Callable[..., Sequence[experiments.Training]]:
     if todo.benchmark.trainings is None:
-        raise WrongUse(f"benchmark {todo.benchmark.name} has no baselines")
+        raise WrongUse(f"benchmark {todo.benchmark.name} has no baselines: its Benchmark names no function trainings")
     return todo.benchmark.trainings
 
 

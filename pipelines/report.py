@@ -10,6 +10,7 @@ import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from ..curation.qa.rounds import Round, votes_of
 from ..curation.stage_rows import Rows
 from ..curation.store import Store
 from ..eval.report.blocks import Block, Card, Cards, Report, Section, Table, Text
+from ..eval.report.curves import curve_blocks
 from ..eval.report.figure_csv import csv_text, figures_of
 from ..eval.report.html import render
 from ..eval.report.plan_chart import PlanStage, pipeline_section, plan_chart
@@ -171,7 +173,7 @@ def write_page(
         title, subtitle: title and subtitle of the page; by default the subtitle names the pipeline.
         cards: cards of the summary, in addition to those on rejected rows and stages.
         notes: warnings and remarks at the top of the page.
-        sections: sections of the benchmark; ``results_sections`` for its trainings.
+        sections: sections of the benchmark; ``results_sections`` and ``position_sections`` for its trainings.
         rounds: the rounds of questions, see ``votes_sections``.
         drawn, about: see ``sources_of``.
         first: blocks for the summary instead of pictures of the last stage.
@@ -259,7 +261,8 @@ def write_default(title: str, out: str, *, shown: Mapping[str, str], rounds: Seq
     found = Card("rows found", first.rows + sum(first.rejects.values()), f"by stage {first.stage}")
     label = "rows at the end" if load_run(run.store).result in run.made else "rows so far"
     cards = [found, *run.cards((last, label, f"of stage {last}"))]
-    return write_page(run, title, cards=cards, sections=results_sections(run, shown), rounds=rounds)
+    sections = [*results_sections(run, shown), *position_sections(run, shown)]
+    return write_page(run, title, cards=cards, sections=sections, rounds=rounds)
 
 
 def results_sections(run: ReportedRun, shown: Mapping[str, str]) -> list[Section]:
@@ -271,6 +274,18 @@ def results_sections(run: ReportedRun, shown: Mapping[str, str]) -> list[Section
     """
     blocks = [block for protocol, found in run.protocols.items() for block in metric_blocks(found, shown, protocol)]
     return [Section("Results", blocks)] if blocks else []
+
+
+def position_sections(run: ReportedRun, shown: Mapping[str, str] = MappingProxyType({})) -> list[Section]:
+    """Curves and matrices over positions of all trainings on the dataset of a run, a section for each protocol.
+
+    Without ``shown``, there are curves of all metrics.
+
+    >>> [section.title for section in position_sections(ReportedRun.of("out"), {"Acc": "acc"})]
+    ['Over positions: iid', 'Over positions: streaming']
+    """
+    found = {protocol: curve_blocks(lines, shown) for protocol, lines in run.protocols.items()}
+    return [Section(f"Over positions: {protocol}", blocks) for protocol, blocks in found.items() if blocks]
 
 
 def votes_sections(rounds: Sequence[Round], run: ReportedRun) -> list[Section]:

@@ -76,6 +76,7 @@ def _place(values: Any, location: tuple[Any, ...]) -> list[str]:
 def _known(config_type: type, values: Any, place: Sequence[str]) -> str:
     """Known names, for the message about an unknown one, and the nearest of them."""
     owner, at, by_name = config_type, values, False
+    others: list[type] = []
     for part in place[:-1]:
         if part.isdigit():
             at = at[int(part)]
@@ -85,11 +86,24 @@ def _known(config_type: type, values: Any, place: Sequence[str]) -> str:
             by_name = False
             continue
         hint = typing.get_type_hints(owner).get(part)
-        owner, by_name = next((each for each in dataclasses_in(hint) if is_of(each, at)), None), is_by_name(hint)
+        others = dataclasses_in(hint)
+        owner, by_name = next((each for each in others if is_of(each, at)), None), is_by_name(hint)
         if owner is None:
             return ""
     names = [field.name for field in dataclasses.fields(owner)]
-    return f"; there are {', '.join(names)}{did_you_mean(place[-1], names)}"
+    known = f"; there are {', '.join(names)}{did_you_mean(place[-1], names)}"
+    if not (kinds := _kinds_with(place[-1], others)):
+        return known
+    table = ".".join(place[:-1])
+    whole = f"for another kind give the whole table, {table} = {{kind = ...}}"
+    return f"{known}; {place[-1]} belongs to kind = {' or '.join(kinds)}: {whole}"
+
+
+def _kinds_with(name: str, tables: Sequence[type]) -> list[str]:
+    """The kinds, of those of a union, whose table has this setting."""
+    having = [each for each in tables if name in {field.name for field in dataclasses.fields(each)}]
+    kinds = [kind for each in having for kind in typing.get_args(typing.get_type_hints(each).get("kind"))]
+    return [f'"{kind}"' for kind in kinds if isinstance(kind, str)]
 
 
 def setting_from(origin: str, place: Sequence[str], given: Iterable[str]) -> str:

@@ -289,7 +289,9 @@ def _placed(message: str, method: tuple[str, str], places: Mapping[str, str]) ->
             joint = "." if part in places and re.match(r"\w+ (=|is missing)", rest) else ": "
             in_code = {"method": f"method_settings={{{name!r}: {{'NAME': ...}}}}", "model": "settings={'model': {'NAME': ...}}"}
             how = in_settings(places[part]) if part in places else f"in the call of stream_trainings: {in_code[part]}"
-            return f"{places.get(part, name)}{joint}{with_remedy(rest, how)}"
+            left = re.match(r"(\w+) = .*: there is no such setting", rest) if part == "model" and part in places else None
+            inherited = f'; if it is inherited, leave it out with unset = ["{places[part]}.{left[1]}"]' if left else ""
+            return f"{places.get(part, name)}{joint}{with_remedy(rest, how)}{inherited}"
     return f"{name}: {message}"
 
 

@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_example_is_short() -> None:
-    assert len(EXAMPLES) == 9
+    assert len(EXAMPLES) == 10
     others = {"README.md": "notes.py", "docs/blurring.md": "", "docs/trainings.md": "mine.py"}
     root, found = Path(__file__).resolve().parents[1], dict(EXAMPLES)
     for page, title in others.items():
@@ -115,6 +115,12 @@ def test_the_model_learns_with_the_method(folder: Path) -> None:
     check_takes(f"{folder}/example_models.py:Hidden", "vectors")
     with pytest.raises(ValueError, match="Hidden' takes vectors, but samples here are clips: name another model"):
         check_takes(f"{folder}/example_models.py:Hidden", "clips")
+    with pytest.raises(ValueError, match="Hidden' takes vectors, but samples here are signals: name another model"):
+        check_takes(f"{folder}/example_models.py:Hidden", "signals")
+    check_takes(f"{folder}/example_waves.py:Waves", "signals")
+    waves = load_name(MODELS, f"{folder}/example_waves.py:Waves")(torch.Generator(), sample=(2, 50))
+    assert waves(torch.ones(3, 2, 50)).shape == (3, waves.width)
+    check_takes("gcn", "signals")  # the features of nodes have two axes, too
     draw = np.random.default_rng(0)
     y = draw.integers(0, 2, 200)
     samples = ArrayExamples((draw.normal(size=(200, 4)) + 4 * y[:, None]).astype(np.float32), y)

@@ -18,11 +18,16 @@ from ...curation.ustar import ShardError
 from ..reader.decode import decode_npy
 from ..reader.index import ShardFiles
 
-ColumnKind = Literal["image", "images", "array", "ragged", "text", "bytes"]
+ColumnKind = Literal["image", "images", "audio", "array", "ragged", "text", "bytes"]
 Feature = dict[str, Any]
 """A feature of ``datasets`` in the JSON form of ``Features``."""
 
-PICTURE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+FILE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+"""How ``datasets`` stores pictures and sound."""
+
+SOUNDS = ("aac", "flac", "m4a", "mp3", "oga", "ogg", "opus", "wav")
+"""Extensions of sound files."""
+
 _FRAME = re.compile(r"\d+\.(\w+)")
 
 
@@ -33,8 +38,8 @@ class MemberColumn:
     Attributes:
         name: name of the column.
         member: name that ``column_of`` derives from the member's extension.
-        kind: "image" and "images" keep the bytes of pictures in any format; an "array" has the same shape in all samples, and
-            a "ragged" one has several shapes, which are in a column ``<name>_shape``.
+        kind: "image", "images" and "audio" keep the bytes of files in any format; an "array" has the same shape in all samples,
+            and a "ragged" one has several shapes, which are in a column ``<name>_shape``.
         dtype: dtype of arrays.
         shape: shape of an "array".
     """
@@ -47,10 +52,10 @@ class MemberColumn:
 
     def fields(self) -> list[pa.Field]:
         """Arrow fields of the column, and of its shapes if it is ragged."""
-        if self.kind == "image":
-            return [pa.field(self.name, PICTURE)]
+        if self.kind in ("image", "audio"):
+            return [pa.field(self.name, FILE)]
         if self.kind == "images":
-            return [pa.field(self.name, pa.list_(PICTURE))]
+            return [pa.field(self.name, pa.list_(FILE))]
         if self.dtype is None:
             return [pa.field(self.name, pa.string() if self.kind == "text" else pa.binary())]
         value: pa.DataType = pa.from_numpy_dtype(self.dtype)
@@ -62,8 +67,8 @@ class MemberColumn:
 
     def features(self) -> dict[str, Feature]:
         """Features by column name."""
-        if self.kind == "image":
-            return {self.name: {"_type": "Image"}}
+        if self.kind in ("image", "audio"):
+            return {self.name: {"_type": self.kind.capitalize()}}
         if self.kind == "images":
             return {self.name: {"feature": {"_type": "Image"}, "_type": "List"}}
         if self.kind == "array" and len(self.shape) > 1:
@@ -76,13 +81,13 @@ class MemberColumn:
         found: list[Any] = []
         for key, members in zip(keys, samples, strict=True):
             mine = {extension: data for extension, data in members.items() if column_of(extension)[0] == self.member}
-            pictures = [{"bytes": bytes(mine[each]), "path": f"{key}.{each}"} for each in sorted(mine)]
+            files = [{"bytes": bytes(mine[each]), "path": f"{key}.{each}"} for each in sorted(mine)]
             if self.kind == "images":
-                found.append(pictures)
+                found.append(files)
             elif not mine:
                 found.append(None)
-            elif self.kind == "image":
-                found.append(pictures[0])
+            elif self.kind in ("image", "audio"):
+                found.append(files[0])
             else:
                 (data,) = mine.values()
                 found.append(decode_npy(data) if self.dtype is not None else data)
@@ -117,12 +122,17 @@ def column_of(extension: str) -> tuple[str, ColumnKind]:
 
     >>> [column_of(each) for each in ("webp", "0003.jpg", "embedding.npy", "json", "dng")]
     [('image', 'image'), ('images', 'images'), ('embedding', 'array'), ('json', 'text'), ('dng', 'bytes')]
+    >>> column_of("flac"), column_of("voice.flac")
+    (('audio', 'audio'), ('voice', 'audio'))
     """
     frame = _FRAME.fullmatch(extension)
     if extension in PILLOW_NAMES:
         return "image", "image"
     if frame and frame[1] in PILLOW_NAMES:
         return "images", "images"
+    before, _, last = extension.rpartition(".")
+    if last in SOUNDS:
+        return before.replace(".", "_") or "audio", "audio"
     name = extension.removesuffix(".npy").replace(".", "_")
     return name, "array" if extension.endswith(".npy") else "text" if extension in ("json", "txt") else "bytes"
 

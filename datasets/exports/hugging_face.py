@@ -221,8 +221,8 @@ def _yaml(feature: Feature) -> dict[str, Any]:
         return {"list": inner.get("dtype", inner)}
     if kind == "Value":
         return {"dtype": feature["dtype"]}
-    if kind == "Image":
-        return {"dtype": "image"}
+    if kind in ("Image", "Audio"):
+        return {"dtype": kind.lower()}
     if kind == "ClassLabel":
         return {"dtype": {"class_label": {"names": {str(at): name for at, name in enumerate(feature["names"])}}}}
     dimensions = kind.removeprefix("Array").removesuffix("D")

@@ -46,8 +46,14 @@ MODULES = {
         *(f"pipelines.{name}" for name in ("api", "benchmark", "cluster", "experiments", "training_results")),
         "pipelines.column_streams",
         "pipelines.stream_trainings: Prepare, Prepared, Runs, learn_stream, stream_training, trainings_of, weights_sha256",
-        *("pipelines.config: Location, load, find_config", "pipelines.publish: publish_shards"),
-        *("pipelines.metrics: measure_by", "pipelines.report: ReportedRun, write_page, results_sections"),
+        *(
+            "pipelines.config: Location, load, find_config",
+            "pipelines.names: OneOf",
+            "training.models.registry: MODELS",
+            "eval.metrics.registry: METRICS",
+            "pipelines.publish: publish_shards",
+        ),
+        *("pipelines.metrics: measure_by", "pipelines.report: ReportedRun, write_page, results_sections, position_sections"),
         "pipelines.two_camera.baselines: write_artifacts",
     ],
     "Reading datasets": [

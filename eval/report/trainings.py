@@ -144,7 +144,11 @@ def own_metrics(lines: Sequence[Line], *, but: Collection[str] = ()) -> list[Blo
     parts = [line.rows.filter(pc.and_(pc.is_null(line.rows["position"]), pc.equal(line.rows["split"], ""))) for line in lines]
     names = dict.fromkeys(name for part in parts for name in part["metric"].to_pylist() if name not in but)
     columns = whole_columns({name: name for name in names})
-    return [lines_table(lines, columns, "Your own metrics, mean over runs", times=1, decimals=4)] if names else []
+    return (
+        [lines_table(lines, columns, "Your own metrics as they are, not in percent; mean over runs", times=1, decimals=4)]
+        if names
+        else []
+    )
 
 
 def settings_details(lines: Sequence[Line]) -> list[Block]:

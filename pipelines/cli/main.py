@@ -109,8 +109,9 @@ def list_names(kind: Kind = None, as_json: AsJson = False) -> None:
     else:
         for row in listing.list_benchmarks():
             offered = "" if row["origin"] == "built-in" else f" ({row['origin']})"
-            settings = f"--config {' | '.join(row['configs'])}; without it, the published settings"
-            print_lines([f"{row['name']:<12} {row['title']}{offered}", f"{'':<12} {settings}"])
+            print_lines([f"{row['name']:<12} {row['title']}{offered}"])
+            if row["configs"]:
+                print_lines([f"{'':<12} --config {' | '.join(row['configs'])}; without it, the published settings"])
 
 
 @app.command("config")

@@ -188,8 +188,8 @@ def printed_kappa(kappa: float) -> str:
 
 
 def score_lines(results: Mapping[str, Mapping[str, Any]], width: int | None = None) -> list[str]:
-    """Metrics in percent, or in degrees where a result says so, mean and deviation over seeds: a table per protocol, and below
-    all tables the other settings in which lines differ.
+    """Metrics, mean and deviation over seeds: a table per protocol, and below all tables the other settings in which lines
+    differ. Shares are in percent; degrees, and metrics of one's own beyond 1, are as they are.
 
     Columns are as wide as needed, numbers are right-aligned with their headings, and trailing blanks are removed. If a line
     would be too long, the settings in its name are moved to a line of their own.
@@ -242,7 +242,10 @@ def _apart_lines(results: Mapping[str, Mapping[str, Any]], width: int) -> list[s
 
 def _column(metric: str, results: Sequence[Any]) -> list[str]:
     """Heading and cells of a metric, all of the same width; means are aligned whether they have a deviation or not."""
-    pairs = [_mean_and_deviation(result, metric) for result in results]
+    means = [result["mean"][metric] for result in results]
+    beyond = any(mean is not None and abs(mean) > 1 + 1e-9 for mean in means)
+    whole = beyond or any(each.get("unit") == "degrees" for each in results)
+    pairs = [_mean_and_deviation(result, metric, *((1, 2) if whole else (100, 1))) for result in results]
     wide = [max(len(pair[part]) for pair in pairs) for part in (0, 1)]
     signs = {True: " ± ", False: "   " if wide[1] else ""}
     cells = [f"{mean:>{wide[0]}}{signs[bool(std)]}{std:>{wide[1]}}" for mean, std in pairs]
@@ -250,9 +253,8 @@ def _column(metric: str, results: Sequence[Any]) -> list[str]:
     return [f"{cell:>{width}}" for cell in (metric, *cells)]
 
 
-def _mean_and_deviation(result: Any, metric: str) -> tuple[str, str]:
+def _mean_and_deviation(result: Any, metric: str, times: int, places: int) -> tuple[str, str]:
     mean, std = result["mean"][metric], result["std"][metric]
-    times, places = (1, 2) if result.get("unit") == "degrees" else (100, 1)
     if mean is None:
         return "-", ""
     return f"{times * mean:.{places}f}", "" if std is None else f"{times * std:.{places}f}"
@@ -268,8 +270,8 @@ def stale_line(out: str, stale: Mapping[str, str]) -> str:
         return ""
     count = "Stale results are not shown" if len(stale) > 1 else "A stale result is not shown"
     again = (
-        f"`benchwright train {out}` retrains them, or keeps them with --keep-stale; "
-        "use --method for methods that are not in the settings"
+        f"`benchwright train {out}` brings them up to date, or keeps them with --keep-stale; "
+        "give --method and --set as before for those that are not in the settings"
     )
     return f"{count} ({_named(stale)}): {again}"
 

@@ -22,9 +22,8 @@ from ...eval.report.label_trees import tree_figure
 from ...eval.report.plan_chart import pipeline_section, plan_chart
 from ...eval.results import Line
 from ..benchmark import find
-from ..report import ReportedRun, plan_stage, results_sections
+from ..report import ReportedRun, plan_stage, position_sections, results_sections
 from ..samples import rejects_sections
-from .curves import curve_blocks
 from .query import OPERATORS, SIMILARITY, Condition, Query, one_at_a_time
 from .run_view import ShownPicture, ShownRun, pictured, row_address
 from .similarity import find_part, map_part, near_duplicate_groups, view_of
@@ -355,10 +354,7 @@ def results_page(run: ShownRun) -> str:
         text = f"Nothing is trained on this run yet: `benchwright train {run.out}`."
         return sections_page(run, "Results", "", at_work or [Section("Trainings", [Text([text])])], live=bool(waiting))
     with drawing():
-        sections = [*at_work, *results_sections(reported, _metrics(run, reported.lines))]
-        for protocol, lines in reported.protocols.items():
-            if blocks := curve_blocks(lines):
-                sections.append(Section(f"Over positions: {protocol}", blocks))
+        sections = [*at_work, *results_sections(reported, _metrics(run, reported.lines)), *position_sections(reported)]
         return sections_page(run, "Results", f"{len(reported.lines)} lines of trainings", sections, live=bool(waiting))
 
 

@@ -34,6 +34,10 @@ _MOST_PIXELS = 80_000_000
 _DECODING = threading.Semaphore(4)
 """Pictures decoded at the same time: a large one takes hundreds of megabytes."""
 _CLIPS = {b"ftyp": "video/mp4", b"\x1a\x45\xdf\xa3": "video/webm", b"OggS": "video/ogg"}
+_SOUNDS = ((0, b"fLaC", "audio/flac"), (0, b"ID3", "audio/mpeg"), (0, b"\xff\xfb", "audio/mpeg"), (8, b"WAVE", "audio/wav"))
+"""Offset, magic bytes and media type of sounds."""
+_MOST_LINES, _POINTS = 8, 400
+"""Most lines of a curve, and most pairs of points of each."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Payload:
 
     Attributes:
         name: name of the column, or extension of the file in a shard.
-        kind: "picture", "clip", "skeleton", "image" (an array of pixels), "vector", "array", "text" or "bytes".
+        kind: "picture", "clip", "sound", "skeleton", "image" (an array of pixels), "vector", "array", "text" or "bytes".
         data: the bytes; None for an array.
         array: the array; None for other bytes.
         note: a remark to show with it.
@@ -79,14 +83,15 @@ def payload_of(name: str, value: bytes | NDArray[Any]) -> Payload:
         return Payload(name, _array_kind(value), array=value)
     if sniff_extension(value) in PILLOW_NAMES:
         return Payload(name, "picture", value)
-    if clip_type(value) or is_other_clip(value):
-        return Payload(name, "clip", value)
+    if media_type(value) or is_other_clip(value):
+        return Payload(name, "sound" if media_type(value).startswith("audio") else "clip", value)
     return Payload(name, "text" if _text(value) is not None else "bytes", value)
 
 
-def clip_type(data: bytes) -> str:
-    """Media type of a clip that browsers play; "" for any other data."""
-    return next((kind for magic, kind in _CLIPS.items() if magic in (data[:4], data[4:8])), "")
+def media_type(data: bytes) -> str:
+    """Media type of a clip or sound that browsers play; "" for any other data."""
+    clip = next((kind for magic, kind in _CLIPS.items() if magic in (data[:4], data[4:8])), "")
+    return clip or next((kind for at, magic, kind in _SOUNDS if data.startswith(magic, at)), "")
 
 
 def _array_kind(array: NDArray[Any]) -> str:
@@ -216,6 +221,28 @@ def vector_figures(array: NDArray[Any]) -> Mapping[str, float | int]:
         "least": float(values.min()),
         "most": float(values.max()),
     }
+
+
+def curve_points(array: NDArray[Any]) -> list[str]:
+    """The points of a line for a vector, or for each channel of a signal, in a box of 100 x 100; empty for other arrays.
+
+    Of a long line, the least and the most of each stretch are points.
+
+    >>> curve_points(np.array([0.0, 1.0, 2.0]))
+    ['0,100 50,50 100,0']
+    """
+    lines = np.atleast_2d(array)
+    if lines.ndim != 2 or len(lines) > min(_MOST_LINES, lines.shape[1] - 1) or not np.isfinite(lines).all():
+        return []
+    places = np.arange(lines.shape[1], dtype=np.float64)
+    if len(places) > 2 * _POINTS:
+        ends = np.linspace(0, len(places), _POINTS, endpoint=False).astype(np.int64)
+        pairs = [np.minimum.reduceat(lines, ends, axis=1), np.maximum.reduceat(lines, ends, axis=1)]
+        lines, places = np.stack(pairs, axis=2).reshape(len(lines), -1), np.repeat(places[ends], 2)
+    lines = lines.astype(np.float64)
+    low, high = lines.min(), lines.max()
+    heights = 100 * (high - lines) / max(high - low, 1e-9)
+    return [" ".join(f"{x:.4g},{y:.4g}" for x, y in zip(100 * places / places[-1], line, strict=True)) for line in heights]
 
 
 def save_npy(stream: io.BytesIO, payload: Payload) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...eval.report.blocks import Block, Cell, CellValue, Section, Table, Text
 from .pages import cell, filled_page, whole
-from .payloads import Payload, clip_type, motion, text_of, vector_figures
+from .payloads import Payload, curve_points, media_type, motion, text_of, vector_figures
 from .run_view import FRAMES, RelatedRow, ShownPicture, ShownRun, payload_address, row_address
 from .similarity import neighbours, same_group
 
@@ -85,12 +85,12 @@ def _shown(run: ShownRun, stage: str, key: str, row: Mapping[str, Any], payload:
         "file": payload_address(run, stage, key, name, "file"),
         "large": payload_address(run, stage, key, name, "large") if payload.seen else "",
         "corrected": payload_address(run, stage, key, name, "large", **corrected) if light else "",
-        "clip": payload_address(run, stage, key, name, "clip")
-        if payload.kind == "clip" and clip_type(payload.data or b"")
-        else "",
+        "media": media_type(payload.data or b"").partition("/")[0] if payload.kind in ("clip", "sound") else "",
+        "clip": payload_address(run, stage, key, name, "clip"),
         "motion": payload_address(run, stage, key, name, "motion") if payload.kind == "skeleton" else "",
         "frames": len(motion(payload)["frames"]) if payload.kind == "skeleton" else 0,
         "text": text_of(payload) if payload.kind == "text" else "",
+        "curves": curve_points(payload.array) if payload.kind in ("vector", "array") and payload.array is not None else [],
         "figures": dict(vector_figures(payload.array)) if payload.kind == "vector" and payload.array is not None else {},
     }
 

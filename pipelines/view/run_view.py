@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...curation.artifact import Artifact, RunRecord, artifact_file, load_artifact, load_made, load_run
-from ...curation.part_writer import folder, part_name
+from ...curation.part_writer import folder, part_name, written_parts
 from ...curation.rows import REJECTS, is_array, is_blob
 from ...curation.shards import read_sample
 from ...curation.store import Store, StoreError
@@ -153,7 +153,7 @@ class ShownRun:
             names = [posixpath.join(folder(stage), f"{part_name(number)}.parquet") for number in range(len(artifact.parts))]
             count = artifact.rows
         else:
-            names = [f"{part}.parquet" for part in self._parts(stage)]
+            names = [f"{part}.parquet" for part in written_parts(self.store, stage)]
             count = sum(self._count(name) for name in names)
         schema = (
             _schema(self.store, names[0], artifact.digest if artifact else "") if names else pa.schema([("key", pa.string())])
@@ -163,16 +163,12 @@ class ShownRun:
     def rejects(self, stage: str) -> ParquetRows:
         """Rejected rows of a stage, finished or not."""
         artifact = self.artifact(stage)
-        names = artifact.reject_files() if artifact else [f"{part}.rejects.parquet" for part in self._parts(stage)]
+        names = (
+            artifact.reject_files() if artifact else [f"{part}.rejects.parquet" for part in written_parts(self.store, stage)]
+        )
         names = [name for name in names if artifact or self.store.exists(name)]
         count = sum(artifact.rejects.values()) if artifact else sum(self.part_rejects(stage).values())
         return ParquetRows(self.database, [self.file(name) for name in names], REJECTS, count)
-
-    def _parts(self, stage: str) -> list[str]:
-        """Names of the parts of a stage that are written, without extension."""
-        names = self.store.list(folder(stage))
-        ends = (name.removesuffix(".parquet") for name in names if name.endswith(".parquet"))
-        return [posixpath.join(folder(stage), name) for name in ends if name.startswith("part-") and "." not in name]
 
     def _count(self, name: str) -> int:
         return pq.read_metadata(self.file(name)).num_rows
@@ -180,14 +176,14 @@ class ShownRun:
     def part_rejects(self, stage: str) -> dict[str, int]:
         """Reason -> rows, over the parts written so far."""
         found: dict[str, int] = {}
-        for part in self._parts(stage):
+        for part in written_parts(self.store, stage):
             for reason, rows in self.store.footer(f"{part}.parquet")["rejects"].items():
                 found[reason] = found.get(reason, 0) + rows
         return found
 
     def progress(self, stage: str) -> dict[str, Any]:
         """Progress of an unfinished stage: parts, rows and rejects, rows per second, and seconds since the last part."""
-        parts = [f"{part}.parquet" for part in self._parts(stage)]
+        parts = [f"{part}.parquet" for part in written_parts(self.store, stage)]
         times = sorted(os.stat(self.store.path(name)).st_mtime for name in parts)
         rejects = self.part_rejects(stage)
         rows = sum(self._count(name) for name in parts)

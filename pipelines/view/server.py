@@ -178,8 +178,8 @@ def _payload(run: ShownRun, request: Request) -> Response:
             return _picture(payloads.unseen())
     if form == "motion" and found.kind == "skeleton":
         return JSONResponse(payloads.motion(found))
-    if form == "clip" and found.kind == "clip":
-        return _stretch(found.data or b"", request.headers.get("range", ""), payloads.clip_type(found.data or b""))
+    if form == "clip" and found.kind in ("clip", "sound"):
+        return _stretch(found.data or b"", request.headers.get("range", ""), payloads.media_type(found.data or b""))
     if form != "file":
         raise Refused(f"form = {form[:40]!r}: this payload is {found.kind}")
     data = found.data

@@ -180,6 +180,19 @@ def test_pictures_of_all_formats_are_in_one_column(pushed: dict[str, dict[str, A
     assert told == {key: hashlib.sha256(*members.values()).hexdigest() for key, members in PICTURES.items()}
 
 
+def test_sound_is_audio_whatever_its_format(tmp_path: Path) -> None:
+    samples = {"a": {"wav": b"RIFF", "noise.flac": b"fLaC1"}, "b": {"flac": b"fLaC2", "noise.flac": b"fLaC3"}}
+    write_parquet(str(published(tmp_path / "data", samples)), Store(str(tmp_path / "hub")))
+    table = pq.read_table(tmp_path / "hub" / "data")
+    features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
+    assert features["audio"] == features["noise"] == {"_type": "Audio"}
+    rows = {row["key"]: row for row in table.to_pylist()}
+    assert rows["a"]["audio"] == {"bytes": b"RIFF", "path": "a.wav"}
+    assert rows["b"]["audio"] == {"bytes": b"fLaC2", "path": "b.flac"}
+    assert rows["b"]["noise"] == {"bytes": b"fLaC3", "path": "b.noise.flac"}
+    assert '{"name": "audio", "dtype": "audio"}' in (tmp_path / "hub/README.md").read_text()
+
+
 def test_arrays_of_several_shapes_keep_their_shapes_and_names_that_are_taken_give_way(tmp_path: Path) -> None:
     arrays = [np.arange(n * 2, dtype=np.float32).reshape(n, 2) for n in (3, 1, 2)]
     samples = {f"k{n}": {"x.npy": array, "role.npy": np.full(2, n)} for n, array in enumerate(arrays)}

@@ -207,7 +207,7 @@ def test_plan_takes_a_damaged_record_for_none(bw: Cli, copy: Path) -> None:
     (copy / "stages/chosen/artifact.json").write_text('{"stage": "cho')
     told = bw("plan", "clear", "--config", "tiny", "--out", copy)
     assert (told.code, told.err) == (0, "")
-    assert re.search(r"chosen .*not run yet", told.out)
+    assert re.search(r"chosen .*not finished: 1 part written", told.out)
 
 
 @pytest.mark.parametrize("command", [["run", "clear", "--config", "tiny", "--out"], ["show"], ["verify"]])
@@ -623,6 +623,11 @@ def classes(*names: str) -> str:
         (["run", "clear", *NEW, "--set", "seed.more=1"], "seed is a value, not a table of settings"),
         (["run", "clear", *NEW, "--set", "retrieval.perclass=3"], "did you mean 'per_class'?"),
         (["run", "clear", *NEW, "--set", "source.cuont=3"], "source.cuont: there is no such setting; there are kind, count"),
+        (["run", "clear", *NEW, "--set", "source.root=x"], 'root belongs to kind = "folder" or "tars"'),
+        (
+            ["run", "clear", *NEW, "--set", "source.kind=folder"],
+            'count belongs to kind = "drawn": for another kind give the whole table',
+        ),
         (["run", "clear", *NEW, "--set", "source.count=-3"], "source.count = -3"),
         (["run", "clear", *NEW, "--set", "choice.per_class=0"], "choice.per_class = 0"),
         (["run", "clear", *NEW, "--set", "images.max_rejects=nan"], "images.max_rejects = nan: it should be a finite number"),

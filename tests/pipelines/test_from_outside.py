@@ -237,7 +237,10 @@ def emblems(install: Install) -> Path:
     """The example, installed as a package with an entry point."""
     files = {"emblems_package/__init__.py": "", "emblems_package/published.toml": "count = 200\n"}
     files["emblems_package/pipeline.py"] = (OUTSIDE / "emblems.py").read_text()
-    offers = {"benchwright.benchmarks": "emblems = emblems_package.pipeline:BENCHMARK"}
+    offers = {
+        "benchwright.benchmarks": "emblems = emblems_package.pipeline:BENCHMARK",
+        "benchwright.methods": "calmest = emblems_package.methods:calmest",
+    }
     return install("emblems-package", "1.0", files, offers) / "emblems_package/pipeline.py"
 
 
@@ -250,7 +253,7 @@ def test_a_benchmark_of_an_installed_package_has_all_that_built_in_ones_have(
 ) -> None:
     """Its source, its stages, shards, a round of questions, baselines, a method from outside on top, and the report."""
     out = tmp_path / "out"
-    assert re.search(r"^emblems +.*emblems-package 1\.0", done(bw, "list").out, re.MULTILINE)
+    assert re.search(r"^emblems +.*emblems-package 1\.0\)\n(?! +--config)", f"{done(bw, 'list').out}\n", re.MULTILINE)
     done(bw, "run", "emblems", "--out", out, "-q", "--scheduler", "processes", "--workers", 1)
     assert {path.name for path in (out / "dataset").glob("*.tar")} == {
         f"task{task:02}-{role}-{number:05}.tar"
@@ -275,8 +278,10 @@ def test_a_benchmark_of_an_installed_package_has_all_that_built_in_ones_have(
     assert found["cumulative"]["mean"]["Acc"] > 0.6 > found["finetune"]["mean"]["Acc"]
     done(bw, "report", out)
     page = (out / "report.html").read_text()
-    for told in ("Pipeline</h2>", "Votes</h2>", "Results</h2>", "Samples</h2>", "method.py:calm"):
+    sections = ("Pipeline</h2>", "Votes</h2>", "Results</h2>", "Over positions: tasks</h2>", "Samples</h2>")
+    for told in (*sections, "method.py:calm", "Acc, test after each position", "number learned so far"):
         assert told in page, told
+    assert "acc_class_weighted" not in page, "only the benchmark's choice of metrics"
     done(bw, "verify", out)
     done(bw, "verify", out / "experiments")
     edit(mine, "method")
@@ -306,8 +311,15 @@ def test_columns_that_make_no_stream_are_one_line(bw: Cli, emblems: Path, tmp_pa
         ('label="concept"', 'label="role"', "task 0"),
         ("seeds=[0, 1]", 'settings={"schedule": {"epoch": 1}}', "settings.schedule.epoch: there are optimiser"),
         ("seeds=[0, 1]", 'baselines=["err"]', "no method 'err'"),
+        ("seeds=[0, 1]", 'baselines=["calmm"]', "si, twp, calmest; did you mean 'calmest'?"),
         ("seeds=[0, 1]", 'model="mpl"', "no model 'mpl'"),
         ("seeds=[0, 1]", 'model="tsn"', "model 'tsn' takes clips, but samples here are vectors"),
+        (
+            "seeds=[0, 1]",
+            'model="platform:machine"',
+            "model 'machine': too many positional arguments: it is called as machine(init, *, sample)",
+        ),
+        ('features="profile.npy"', 'features="halves.npy"', "model 'mlp' takes vectors, but samples here are signals"),
     ]:
         assert old in text
         emblems.write_text(text.replace(old, new))

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
+import benchwright as bw
+import numpy as np
 import pytest
+from benchwright.curation.rows import Shape
+from benchwright.curation.run import run
+from benchwright.curation.stages.near_duplicates import DuplicateRule, NearDuplicate, near_duplicates_by_vector
 from benchwright.pipelines import api
 from benchwright.pipelines.config import ConfigError
+from benchwright.pipelines.report import write_default
 
 
 def made(name: str, out: Path, *overrides: str) -> dict[str, dict[str, int]]:
@@ -50,6 +60,27 @@ def test_iirc_tells_what_leaks_and_drops_it(tmp_path: Path) -> None:
         "intask_valid",
         "posttask_valid",
     }
+
+
+@dataclasses.dataclass(frozen=True)
+class Sound:
+    key: str
+    embedding: Annotated[np.ndarray, Shape((3,), "float32")]
+
+
+def sounds() -> Iterator[Sound]:
+    for at, name in enumerate("abcd"):
+        yield Sound(name, np.eye(3, dtype=np.float32)[min(at, 2)])
+
+
+def test_groups_without_pictures_are_told_by_their_keys(tmp_path: Path) -> None:
+    found = bw.step(near_duplicates_by_vector, rule=DuplicateRule("keep_first"))
+    flow = bw.source("sounds", bw.step(sounds)).whole("near", found, gives=NearDuplicate, max_rejects=None)
+    run(flow, str(tmp_path), scheduler="sync", pipeline="sounds")
+    page = Path(write_default("Sounds", str(tmp_path), shown={}, rounds=())).read_text()
+    shown = page.partition("<main")[2].partition(">Near-duplicates<")[2].partition("<h2")[0]
+    assert "No image" not in shown
+    assert re.findall(r"<t[hd][^>]*>([a-d]|2)</t[hd]>", shown) == ["2", "c", "2", "d"]  # rows in groups; then the group
 
 
 def test_vclimb_hashes_frames(tmp_path: Path) -> None:

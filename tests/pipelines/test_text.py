@@ -35,6 +35,11 @@ def test_degrees_have_two_places():
     assert score_lines(found) == ["fixed           mean", "net      3.35 ± 0.04", "grey    12.00"]
 
 
+def test_a_metric_beyond_shares_is_no_percentage():
+    found = {"tasks": {"er": result(acc=(0.5, None), seconds=(3.2, 0.1)), "net": result(acc=(None, None), seconds=(0.4, 0.1))}}
+    assert score_lines(found) == ["tasks    acc       seconds", "er      50.0   3.20 ± 0.10", "net        -   0.40 ± 0.10"]
+
+
 PIXELS = {"model": "pictures", "view.mean": [0.485, 0.456], "view.side_px": 224, "decay": None}
 SEVERAL = {
     "iid": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import http.client
 import io
 import re
@@ -31,7 +32,7 @@ from starlette.testclient import TestClient
 
 from tests.pipelines.conftest import Cli
 from tests.pipelines.pages import faults
-from tests.pipelines.view_steps import sampled
+from tests.pipelines.view_steps import SOUND, heard, sampled
 
 HOST, PORT, TOKEN = "127.0.0.1", 8470, "a-token"
 BASE = f"http://{HOST}:{PORT}"
@@ -198,6 +199,7 @@ def test_payloads_are_told_by_bytes_and_shape() -> None:
     kinds = {
         "picture": stored_png(np.zeros((4, 4, 3), np.uint8)),
         "clip": b"\0\0\0\x18ftypmp42" + b"\0" * 20,
+        "sound": b"RIFF\x24\0\0\0WAVEfmt ",
         "text": b'{"a": 1}',
         "bytes": b"\0\1\2",
         "skeleton": joints,
@@ -208,6 +210,13 @@ def test_payloads_are_told_by_bytes_and_shape() -> None:
     found = {kind: payloads.payload_of("x", value) for kind, value in kinds.items()}
     assert {kind: one.kind for kind, one in found.items()} == {kind: kind for kind in kinds}
     assert payloads.vector_figures(np.array([3.0, 4.0]))["norm"] == 5
+    assert payloads.media_type(b"fLaC\0") == "audio/flac"
+    assert payloads.curve_points(np.array([[0, 1, 3], [3, 2, 0]])) == ["0,100 50,66.67 100,0", "0,0 50,33.33 100,100"]
+    long = np.zeros(100_000, np.int16)
+    long[54_321] = 9
+    (points,) = payloads.curve_points(long)
+    assert (len(points.split()), points.count(",0 ")) == (800, 1), "an outlier is seen"
+    assert not any(map(payloads.curve_points, (np.zeros((30, 40)), np.zeros((2, 2)), np.array([np.nan, 1.0]), joints)))
     moved = payloads.motion(found["skeleton"])
     assert [len(moved["frames"]), len(moved["frames"][0]), len(moved["frames"][0][0])] == [10, 1, 25]
     assert moved["frames"][0][0][0][0] == 0
@@ -223,6 +232,17 @@ def test_frames_that_lie_one_after_another_are_told_apart(tmp_path: Path) -> Non
     strip = payload_addresses(page)[1:]
     assert [re.findall("name=frames%3A(....)", found) for found in strip] == [["0000"], ["0001"], ["0002"]]
     assert len({pages.get(found).content for found in strip}) == 3
+
+
+def test_sound_is_played_and_signals_are_drawn(tmp_path: Path) -> None:
+    run(bw.source("heard", bw.step(heard)), str(tmp_path / "run"))
+    pages = client(tmp_path / "run")
+    page = pages.get("/stage/heard/row?key=a").text
+    assert of_server(page) == []
+    assert page.count("<polyline ") == 2
+    (address,) = re.findall(r'<audio controls preload="metadata" src="([^"]+)"', page)
+    found = pages.get(html.unescape(address))
+    assert (found.content, found.headers["content-type"]) == (SOUND, "audio/wav")
 
 
 # -------------------------------------------------------------------------------------------------------------- hostile

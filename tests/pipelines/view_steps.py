@@ -122,3 +122,17 @@ class Sampled:
 def sampled() -> Iterator[Sampled]:
     frames = [stored_png(np.full((2, 2, 3), shade, np.uint8)) for shade in (0, 100, 200)]
     yield Sampled("clip", Blob(b"".join(frames)), [*map(len, frames)])
+
+
+@dataclasses.dataclass(frozen=True)
+class Heard:
+    key: str
+    audio: Blob
+    window: Annotated[np.ndarray, Shape((2, 50), "float32")]
+
+
+SOUND = b"RIFF\x24\0\0\0WAVEfmt " + b"\0" * 28
+
+
+def heard() -> Iterator[Heard]:
+    yield Heard("a", Blob(SOUND), np.arange(100, dtype=np.float32).reshape(2, 50))

@@ -93,7 +93,12 @@ def parts_of(
             _check(what, takes, table)
     check_model(model, settings["model"], given)
     schedule, capacity = Schedule(**values), Capacity(**memory) if memory else None
-    bound = inspect.signature(model).bind(None, sample=(), **dict.fromkeys(given), **settings["model"])
+    try:
+        bound = inspect.signature(model).bind(None, sample=(), **dict.fromkeys(given), **settings["model"])
+    except TypeError as error:
+        name = getattr(model, "__name__", repr(model))
+        called = f"{name}(init, *, {', '.join(('sample', *given))})"
+        raise ValueError(f"model {name!r}: {error}: it is called as {called}, with its settings") from None
     if choice != "method" and chosen.exemplars not in (None, "share"):
         chosen = dataclasses.replace(chosen, exemplars=choice)
     if capacity is not None and isinstance(chosen.exemplars, str):

@@ -125,7 +125,10 @@ def picture_net(
 def check_picture_net(backbone: str, head: str, *, vectors: bool) -> None:
     """Raise ValueError for an unknown word, for images with ``mlp``, or for vectors with another backbone."""
     if backbone not in BACKBONES or head not in HEADS:
-        raise ValueError(f"backbone {backbone!r}, head {head!r}: there are {', '.join((*BACKBONES, *HEADS))}")
+        known = ", ".join((*BACKBONES, *HEADS))
+        raise ValueError(
+            f"backbone {backbone!r}, head {head!r}: there are {known}; a network of your own is named as the model"
+        )
     if (backbone == "mlp") != vectors:
         raise ValueError(
             f"backbone {backbone!r} for {'vectors' if vectors else 'pictures'}: 'mlp' is for vectors, and they for it"

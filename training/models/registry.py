@@ -9,7 +9,8 @@ from annotated_types import Interval
 
 from ...curation.registry import Registry, described
 
-SampleKind = Literal["vectors", "images", "clips", "graphs"]
+SampleKind = Literal["vectors", "signals", "images", "clips", "graphs"]
+"""What samples are; ``signals``: arrays of two axes, such as (channels, times). Only a model knows whether they are graphs."""
 
 WIDEST = 8192
 DEEPEST = 256
@@ -46,5 +47,6 @@ def check_takes(name: str, samples: SampleKind) -> None:
     """Raise ``ValueError`` if a model does not take ``samples``, by its ``fits`` or the line ``Fits:`` of its docstring."""
     words = re.findall(r"\w+", described(MODELS.find(name))[0])
     takes = [kind for kind in get_args(SampleKind) if kind in words]
-    if takes and samples not in takes:
+    fits = {samples, "graphs"} if samples == "signals" else {samples}
+    if takes and fits.isdisjoint(takes):
         raise ValueError(f"model {name!r} takes {' or '.join(takes)}, but samples here are {samples}: name another model")

@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ...eval.report.blocks import Block, Heat
-from ...eval.report.trainings import method_curves, percent_heats, position_curves
-from ...eval.results import Line
+from ..results import Line
+from .blocks import Block, Heat
+from .trainings import method_curves, percent_heats, position_curves
 
 _MOST_TESTED = 60
 """Most test sets for which a matrix is drawn."""
 
 
-def curve_blocks(lines: Sequence[Line]) -> list[Block]:
+def curve_blocks(lines: Sequence[Line], shown: Mapping[str, str] = MappingProxyType({})) -> list[Block]:
     """A figure for each metric that was measured after each position on everything together, or on that position's test set;
     and, where several sets were tested separately, matrices with one colour scale.
 
     Args:
         lines: lines of one protocol.
+        shown: heading -> metric, see ``metric_blocks``. If given, a metric that whole trainings have as well is left out unless
+            it is among these.
     """
+    whole = {name for line in lines for name in line.rows.filter(pc.is_null(line.rows["position"]))["metric"].to_pylist()}
+    headings = {metric.partition("@")[0]: heading for heading, metric in shown.items()}
+    hidden = whole.difference(headings or whole)
     blocks: list[Block] = []
     for metric, split in _measured(lines):
-        what = f"{metric}, {split}" if split else metric
+        if metric in hidden:
+            continue
+        heading = headings.get(metric, metric)
+        what = f"{heading}, {split}" if split else heading
         tested = {line.label: _unique(line, metric, split, "tested") for line in lines}
         together = [line for line in lines if "" in tested[line.label]]
 
@@ -36,7 +45,7 @@ def curve_blocks(lines: Sequence[Line]) -> list[Block]:
         if together:
             caption = f"{what} after each position"
             blocks += position_curves(
-                together, metric, places, value_axis=metric, caption=caption, split=lambda line, split=split: split
+                together, metric, places, value_axis=heading, caption=caption, split=lambda line, split=split: split
             )
         wide = [line for line in lines if 1 < len({*tested[line.label]} - {""}) <= _MOST_TESTED]
         heats: list[Heat] = []
@@ -51,7 +60,7 @@ def curve_blocks(lines: Sequence[Line]) -> list[Block]:
         for names, runs in square.items():
             blocks += method_curves(runs, names, of="position")
         if heats:
-            blocks.append(percent_heats(heats, "learned up to", "tested on", unit=f"{what} in percent"))
+            blocks.append(percent_heats(heats, "number learned so far", "tested on", unit=f"{what} in percent"))
     return blocks
 
 
