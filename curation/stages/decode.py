@@ -135,6 +135,8 @@ def decoded_rgb(data: bytes, *, min_short_side_px: int | None = None, max_pixels
             if (pixels := _decode_jpeg(data, side)) is not None:
                 yield _upright(pixels, orientation)
                 return
+    if header.mode == "CMYK" and header.extension == "jpg":
+        check_pixels(data, header, max_pixels=max_pixels)  # Pillow decodes the colours as specified, but overlooks damage
     with ROOM.taken(_pillow_bytes(header)):
         yield _upright(_decode_pillow(data, header.extension, max_pixels), orientation)
 

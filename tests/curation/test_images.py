@@ -167,11 +167,15 @@ def test_bytes_after_a_picture_and_harmless_warnings_do_no_harm() -> None:
         assert check(odd).width == 80
 
 
-def test_damaged_scan_data_are_corrupt() -> None:
-    data = bytearray(encode(scene(400, 300), "JPEG", quality=95))
-    start = data.index(b"\xff\xda") + 200
-    data[start : start + 40] = b"\xff\xd9" * 20  # an end in the middle
-    assert reason(bytes(data)) in ("truncated", "corrupt")
+@pytest.mark.parametrize("mode", ["RGB", "CMYK"])
+def test_damaged_scan_data_are_corrupt(mode: str) -> None:
+    whole = encode(scene(400, 300).convert(mode), "JPEG", quality=95)
+    start = whole.index(b"\xff\xda") + 200
+    for damage in (b"\xff\xd9" * 20, bytes(400)):  # an end in the middle; a block that a disk lost
+        data = whole[:start] + damage + whole[start + len(damage) :]
+        assert reason(data) in ("truncated", "corrupt")
+        with pytest.raises(Reject, match="truncated|corrupt"):
+            decode_rgb(data)
 
 
 def png_of_size(width: int, height: int) -> bytes:
