@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import struct
 import threading
 import warnings
@@ -45,6 +46,9 @@ _HARMLESS_IN_JPEG = (
     "ICC",
 )
 _UNSUPPORTED_IN_JPEG = ("Unsupported", "unsupported", "not supported", "Sorry", "subsampling")
+
+# Without a handler, Python prints the errors that Pillow logs beside raising them.
+logging.getLogger("PIL").addHandler(logging.NullHandler())
 
 # Exceptions of Pillow's parsers for malformed data; MemoryError is left out, since it is a fault of the machine.
 PILLOW_ERRORS = (
@@ -135,6 +139,8 @@ def decoded_rgb(data: bytes, *, min_short_side_px: int | None = None, max_pixels
             if (pixels := _decode_jpeg(data, side)) is not None:
                 yield _upright(pixels, orientation)
                 return
+    if header.mode == "CMYK" and header.extension == "jpg":
+        check_pixels(data, header, max_pixels=max_pixels)  # Pillow decodes the colours as specified, but overlooks damage
     with ROOM.taken(_pillow_bytes(header)):
         yield _upright(_decode_pillow(data, header.extension, max_pixels), orientation)
 
@@ -198,7 +204,9 @@ def _check_pixels(width: int, height: int, max_pixels: int) -> None:
 def _jpeg_header(data: bytes) -> Header:
     try:
         rows, columns, colours, _ = simplejpeg.decode_jpeg_header(data, strict=False)
-    except (ValueError, KeyError) as error:  # KeyError: a subsampling or colour space unknown to simplejpeg
+    except KeyError as error:
+        raise Reject(*_jpeg_reason(data, f"Unsupported subsampling or colour space: {error} in TurboJPEG")) from None
+    except ValueError as error:
         raise Reject(*_jpeg_reason(data, str(error))) from None
     scans = data.count(b"\xff\xda")
     if scans > MAX_SCANS:
@@ -217,11 +225,20 @@ def _jpeg_reason(data: bytes, message: str) -> tuple[str, str]:
     return "corrupt", message
 
 
+def is_damage_in_jpeg(message: str) -> bool:
+    """Whether an error of simplejpeg tells that data are missing or damaged.
+
+    >>> is_damage_in_jpeg("Corrupt JPEG data: bad Huffman code"), is_damage_in_jpeg("Unsupported JPEG process: SOF type 0xc9")
+    (True, False)
+    """
+    return not any(words in message for words in (*_HARMLESS_IN_JPEG, *_UNSUPPORTED_IN_JPEG))
+
+
 def _decode_jpeg(data: bytes, min_side_px: int) -> np.ndarray | None:
     """RGB pixels as stored; None after a harmless warning of libjpeg, so that Pillow decodes the file instead."""
     try:
         return simplejpeg.decode_jpeg(data, "RGB", min_height=min_side_px, min_width=min_side_px, strict=True)
-    except (ValueError, KeyError) as error:
+    except ValueError as error:
         if any(words in str(error) for words in _HARMLESS_IN_JPEG):
             return None
         raise Reject(*_jpeg_reason(data, str(error))) from None

@@ -12,6 +12,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import IO, TYPE_CHECKING, cast
 
 import numpy as np
@@ -22,7 +23,7 @@ from .av1 import Av1Reader, as_padding, needed_parts
 from .index import KeyFrame, VideoIndex
 from .limits import CONTAINERS, CpuBudget, VideoLimits
 from .nal import NalError
-from .opening import EXACT, open_video
+from .opening import EXACT, demands, open_video
 from .packets import demuxed
 
 if TYPE_CHECKING:
@@ -216,13 +217,13 @@ def all_frames(index: VideoIndex, *, budget: CpuBudget) -> Iterator[VideoFrame]:
 
     decoded = 0
     with open_video(index.path, budget, index.stream) as (container, stream):
-        for count, packet in enumerate(demuxed(container, stream)):
+        for count, packet in enumerate(chain(demuxed(container, stream), [None])):
             if count % 16 == 0:
                 budget.left_s()
-            if packet.is_corrupt:
+            if packet is not None and packet.is_corrupt:
                 raise Reject("corrupt", f"packet {count} is damaged, or a part of the file before it is missing")
             try:
-                frames = stream.decode(packet if packet.size else None)
+                frames = stream.decode(packet)
             except (InvalidDataError, PatchWelcomeError) as error:
                 raise Reject("corrupt", f"packet {count} does not decode: {error.strerror}") from None
             for frame in frames:
@@ -260,11 +261,16 @@ def ffmpeg_frames(index: VideoIndex, wanted: Sequence[int], *, budget: CpuBudget
         Died: the command was ended by a signal.
         MachineFault: the command could not get memory.
     """
+    sent = sorted({0, *wanted})
     with tempfile.TemporaryFile() as errors:
-        command = _ffmpeg_command(index, wanted, budget.limits)
+        command = _ffmpeg_command(index, sent, budget.limits)
         process = begun_with_limit(command, budget.left_s(), stderr=errors)
         try:
-            yield from _received(cast("IO[bytes]", process.stdout), wanted, all_sent=len(_stretches(wanted)) > _FEW)
+            numbers = iter(range(1 << 62)) if len(_stretches(sent)) > _FEW else iter(sent)
+            missing = set(wanted)
+            for number, frame in _received(cast("IO[bytes]", process.stdout), numbers, set(wanted)):
+                missing.discard(number)
+                yield number, frame
             code = process.wait()
             budget.left_s()
             errors.seek(max(0, errors.tell() - 65536))
@@ -279,6 +285,8 @@ def ffmpeg_frames(index: VideoIndex, wanted: Sequence[int], *, budget: CpuBudget
         raise Reject("corrupt", f"ffmpeg ended with {code}")  # without the log, whose times and addresses differ in each run
     if int(counted[0]) != index.n_frames:
         raise Miscounted(int(counted[0]))
+    if missing:
+        raise Reject("corrupt", f"{len(missing)} of the {len(wanted)} requested frames did not come from ffmpeg")
 
 
 def _check_ending(code: int, log: str) -> None:
@@ -309,32 +317,41 @@ def _ffmpeg_command(index: VideoIndex, wanted: Sequence[int], limits: VideoLimit
         flags=EXACT,
         protocol_whitelist="file",
         format_whitelist=CONTAINERS,
+        reinit_filter=0,  # otherwise the numbers begin again where the size, the pixel format or the range of colours changes
+        **demands(index.codec),
     )
     frames, runs = opened[str(index.stream)], _stretches(wanted)
     if len(runs) <= _FEW:
         frames = frames.filter("select", "+".join(f"between(n,{first},{last})" for first, last in runs))
+    frames = frames.filter("settb", "1").filter("setpts", "N")  # the container takes no times that go back, as in joined files
     # Raw frames do not carry palettes; all other frames are sent as stored, in a container that names their pixel format.
     pixels = "rgb24" if index.pix_fmt == "pal8" else index.pix_fmt
-    sent = frames.output("pipe:", format="nut", vcodec="rawvideo", pix_fmt=pixels, fps_mode="passthrough", threads=1)
+    raw = {"format": "nut", "vcodec": "rawvideo", "pix_fmt": pixels, "threads": 1}
+    sent = frames.output("pipe:", **raw, fps_mode="passthrough", enc_time_base="1:1")
     # With -xerror a packet that does not decode, and a frame in which damage is concealed, end the command.
     command = ffmpeg.compile(sent.global_args("-nostdin", "-hide_banner", "-v", "verbose", "-xerror"), cmd=ffmpeg_binary())
     return [str(word) for word in command]
 
 
-def _received(pipe: IO[bytes], wanted: Sequence[int], *, all_sent: bool) -> Iterator[tuple[int, VideoFrame]]:
-    """Yield the frames that come through the pipe, with their numbers."""
+def _received(pipe: IO[bytes], numbers: Iterator[int], wanted: set[int]) -> Iterator[tuple[int, VideoFrame]]:
+    """Yield the wanted frames that come through the pipe, which sends the first frame and others, with their numbers."""
     import av
     from av.error import InvalidDataError
 
-    places = set(wanted)
-    numbers = iter(range(1 << 62)) if all_sent else iter(wanted)
     # PyAV would open a stream whose ``name`` is a file descriptor as that file; a plain object is read as an unseekable stream.
     with contextlib.suppress(InvalidDataError, EOFError), av.open(_Pipe(pipe), "r", format="nut") as container:
-        for frame in container.decode(video=0):
-            number = next(numbers, None)
+        size = 0  # of each frame as that of the first one: the container states size and pixel format only once
+        for packet in container.demux(video=0):
+            if not packet.size:
+                continue
+            number, size = next(numbers, None), size or packet.size
             if number is None:
-                raise Reject("corrupt", f"more than the {len(wanted)} requested frames came from ffmpeg")
-            if number in places:
+                raise Reject("corrupt", "more than the requested frames came from ffmpeg")
+            if number not in wanted:
+                continue
+            if packet.size != size:
+                raise Reject("size_changes", f"{size} bytes in the first frame, {packet.size} in another")
+            for frame in packet.decode():
                 yield number, frame
 
 

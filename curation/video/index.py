@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -126,8 +126,13 @@ def _index(path: str, container: InputContainer, stream: VideoStream, packets: P
         )
     sequential = _why_sequential(container.format.name, codec_of(stream), bool(context.has_b_frames), packets)
     shown = np.flatnonzero(packets.shown)
-    pts = packets.pts[shown]
     base = Fraction(stream.time_base or 1)
+    clock = packets.pts
+    if NO_TIME not in packets.pts:
+        usual = float(1 / (stream.average_rate or 25) / base)
+        clock = one_clock(packets.pts, packets.dts, base, packets.last_duration or usual)
+        sequential = sequential or "time stamps go back" * (clock is not packets.pts)
+    pts = clock[shown]
     if NO_TIME in pts:
         rate = float(stream.average_rate or 25)
         places, times_s, start_s = shown, np.arange(len(shown) + 1) / rate, 0.0
@@ -160,6 +165,31 @@ def _index(path: str, container: InputContainer, stream: VideoStream, packets: P
         sequential=sequential,
         size_bytes=os.path.getsize(path),
     )
+
+
+def one_clock(pts: np.ndarray, dts: np.ndarray, base: Fraction, step: float) -> np.ndarray:
+    """Time stamps by one clock also of joined files, in each part of which those of decoding begin again.
+
+    Args:
+        pts: time stamps in file order, int64 (packets,), none missing; ``dts``: those of decoding.
+        base: seconds per tick.
+        step: ticks from the last picture of a part to the first one of the next.
+
+    Returns:
+        ``pts`` itself if no part begins. One does where decoding goes back by more than 0.1 s, as for the ffmpeg command.
+
+    >>> one_clock(np.array([50, 51, 52, 0, 1]), np.array([50, 51, 52, 0, 1]), Fraction(1, 25), 1).tolist()
+    [50, 51, 52, 53, 54]
+    """
+    known = np.flatnonzero(dts != NO_TIME)
+    begins = known[1:][np.diff(dts[known]) < float(-1 / (10 * base))].tolist()
+    if not begins:
+        return pts
+    pts, last = pts.copy(), pts[: begins[0]].max()
+    for begin, end in pairwise([*begins, len(pts)]):
+        pts[begin:end] += last + round(step) - pts[begin:end].min()
+        last = pts[begin:end].max()
+    return pts
 
 
 def _why_sequential(container: str, codec: str, has_b_frames: bool, packets: Packets) -> str:

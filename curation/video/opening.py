@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 EXACT = "+bitexact"
 """Flag of decoders: without it frames of MPEG-4 and related codecs depend on the processor and FFmpeg's version."""
 
+
+def demands(codec: str) -> dict[str, str]:
+    """Further options of decoders, by FFmpeg's name of the codec: that of MJPEG tells of damage only if it is to stop there. It
+    would leave parts of the frame as they were in memory, and so differ in each run."""
+    return {"err_detect": "+explode"} if codec == "mjpeg" else {}
+
+
 StreamChoice = Literal["best"] | int
 """Stream of a file that is used as the video: ``best``, the one that the ffmpeg command selects by default, or a number from 0
 over all streams of the file, as printed by ffprobe."""
@@ -80,12 +87,12 @@ def open_video(
                 raise Reject("unsupported_codec", "no decoder for the video stream")
             if context.width * context.height > max_pixels:
                 raise Reject("too_many_pixels", f"{context.width}x{context.height}, limit {max_pixels} pixels")
-            context.options = options
+            context.options = options | demands(context.codec.canonical_name)
             context.thread_count = 1
             yield container, stream
     except FFmpegError as error:
         check_machine(error)
-        raise Reject(*_why_unreadable(path, error)) from None
+        raise Reject(*_why_unreadable(path, error, is_open=container is not None)) from None
 
 
 def ranked(container: InputContainer) -> list[VideoStream]:
@@ -109,7 +116,7 @@ def check_machine(error: FFmpegError) -> None:
         raise MachineFault("memory is short: use fewer --workers, or more memory") from None
 
 
-def _why_unreadable(path: str, error: Exception) -> tuple[str, str]:
+def _why_unreadable(path: str, error: Exception, *, is_open: bool) -> tuple[str, str]:
     with open(path, "rb") as stream:
         head = stream.read(16)
     if isinstance(error, EOFError):
@@ -122,7 +129,7 @@ def _why_unreadable(path: str, error: Exception) -> tuple[str, str]:
             ("corrupt", text) if _boxes_are_whole(path) else ("truncated", "the file ends before its boxes do, or lacks moov")
         )
     known = head.startswith((b"\x1aE\xdf\xa3", b"OggS", b"FLV", b"\x00\x00\x01", b"G", b"GIF8")) or head[8:12] == b"AVI "
-    return ("corrupt", text) if known else ("not_a_video", f"begins with {head!r}")
+    return ("corrupt", text) if is_open or known else ("not_a_video", f"begins with {head!r}")
 
 
 def _boxes_are_whole(path: str) -> bool:

@@ -70,8 +70,6 @@ def by_demuxing(packets: Iterable[Packet[VideoStream]], stream: VideoStream, bud
     last: Packet[VideoStream] | None = None
     try:
         for packet in packets:
-            if not packet.size:
-                continue
             if len(pts) % 256 == 0:
                 budget.left_s()
                 _check(packet, len(pts), budget)
@@ -88,13 +86,13 @@ def by_demuxing(packets: Iterable[Packet[VideoStream]], stream: VideoStream, bud
 
 
 def demuxed(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
-    """The packets of a stream, and at the end an empty one, by which a decoder is drained.
+    """The packets of a stream, without empty ones, which would drain a decoder: PyAV adds one, and files may have some.
 
     PyAV numbers the streams of a container when it opens it. Of one that FFmpeg finds later, it reads beyond the end of a list:
     sometimes, and only when all packets have been given, it raises an error.
     """
     with contextlib.suppress(IndexError):
-        yield from container.demux(stream)
+        yield from (packet for packet in container.demux(stream) if packet.size)
 
 
 def _stamps(stamps: list[int | None]) -> np.ndarray:
@@ -118,7 +116,7 @@ def by_tables(
     if tables is None:
         return None
     with contextlib.suppress(FFmpegError):
-        seen.extend(islice(container.demux(stream), 1))
+        seen.extend(islice(demuxed(container, stream), 1))
     if not seen or seen[0].pts is None or (seen[0].dts, seen[0].size) != (tables.dts[0], tables.size[0]):
         return None
     _check(seen[0], len(tables.dts) - 1, budget)
@@ -259,8 +257,7 @@ def _first_that_counts_on(path: str, choice: int, places: list[int], budget: Cpu
     try:
         with open_video(path, budget, choice) as (container, stream), logging.Capture() as log:
             fields = BitStreamFilterContext("trace_headers", stream)
-            sized = (packet for packet in demuxed(container, stream) if packet.size)
-            for place, packet in enumerate(islice(sized, places[-1] + 1)):
+            for place, packet in enumerate(islice(demuxed(container, stream), places[-1] + 1)):
                 if place not in asked:
                     continue
                 budget.left_s()

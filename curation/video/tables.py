@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 _MAX_BYTES = 256 << 20
 """Maximum size of the box ``moov``; a million packets take some 20 MB."""
-_END = 1 << 62
-"""An offset beyond the end of every file that can still be passed to ``seek``."""
 _MAX_OFFSET = 1 << 28
 """Maximum composition offset in ticks; FFmpeg treats larger ones as damage and ignores them."""
 
@@ -94,7 +92,7 @@ def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
 
 def _moov(file: IO[bytes]) -> memoryview:
     """The contents of the box ``moov``; empty if there is not exactly one, or it is too large."""
-    found, at = memoryview(b""), 0
+    found, at, end = memoryview(b""), 0, os.fstat(file.fileno()).st_size
     while len(head := file.read(16)) >= 8:
         header, length = box_sizes(head)
         if length < 8:
@@ -104,7 +102,7 @@ def _moov(file: IO[bytes]) -> memoryview:
                 return memoryview(b"")
             file.seek(at + header)
             found = memoryview(file.read(length - header))
-        at = min(at + length, _END)
+        at = min(at + length, end)  # some file systems refuse a far larger one
         file.seek(at)
     return found
 

@@ -12,7 +12,7 @@ import numpy as np
 from ..rows import Reject
 from .decoders import DECODERS, Miscounted, all_frames
 from .frame_plans import FramePlan, choose_frames
-from .index import VideoIndex, read_index
+from .index import VideoIndex, one_clock, read_index
 from .limits import CpuBudget, VideoLimits
 from .opening import StreamChoice
 from .pixels import Orientation, RgbConverter, encode_jpeg, orientation_of
@@ -145,7 +145,8 @@ def counted(index: VideoIndex, *, budget: CpuBudget) -> VideoIndex:
     if None in stamps:
         times_s = np.arange(len(stamps) + 1) / index.fps
     else:
-        ticks = np.maximum.accumulate(np.asarray(stamps, dtype=np.int64))
+        pts = np.asarray(stamps, dtype=np.int64)
+        ticks = np.maximum.accumulate(one_clock(pts, pts, index.time_base, float(1 / (index.fps * index.time_base))))
         begin_s = (ticks - ticks[0]) * float(index.time_base)
         times_s = np.append(begin_s, begin_s[-1] + 1 / index.fps)
     return replace(index, times_s=times_s, sequential=index.sequential or "packets and frames differ in number")

@@ -14,7 +14,7 @@ import simplejpeg
 from PIL import Image
 
 from ...curation.npy import MAX_HEAD_BYTES, read_npy_head
-from ...curation.stages.decode import MAX_SCANS, PILLOW_ERRORS
+from ...curation.stages.decode import MAX_SCANS, PILLOW_ERRORS, is_damage_in_jpeg
 from ...curation.stages.image_format import PILLOW_NAMES
 from ...curation.ustar import ShardError
 
@@ -28,8 +28,8 @@ _FORMATS = (*PILLOW_NAMES.values(), "PPM")
 def decode_image(data: bytes, *, min_side_px: int = 0) -> np.ndarray:
     """Pixels as stored, uint8 RGB of shape (height, width, 3), 0-255; EXIF orientation and colour profile are not applied.
 
-    JPEG is decoded by libjpeg-turbo (the same pixels as Pillow, in less time). JPEGs that it rejects, such as CMYK, and all
-    other formats are decoded by Pillow.
+    JPEG is decoded by libjpeg-turbo (the same pixels as Pillow, in less time). JPEGs in CMYK or of an
+    unusual kind, and all other formats, are decoded by Pillow.
 
     Args:
         data: the file.
@@ -48,10 +48,17 @@ def decode_image(data: bytes, *, min_side_px: int = 0) -> np.ndarray:
             raise ValueError(f"{scans} scans: at most {MAX_SCANS} are decoded")
         try:
             height, width, space, _ = simplejpeg.decode_jpeg_header(data)
-            if space in ("YCbCr", "Gray", "RGB") and int(width) * int(height) <= MAX_PIXELS:
-                return simplejpeg.decode_jpeg(data, colorspace="RGB", min_height=min_side_px, min_width=min_side_px)
-        except ValueError:
-            pass  # Pillow decides, and its message is better
+            if int(width) * int(height) <= MAX_PIXELS:
+                colours_are_exact = space in ("YCbCr", "Gray", "RGB")
+                side = min_side_px if colours_are_exact else 1
+                pixels = simplejpeg.decode_jpeg(data, colorspace="RGB", min_height=side, min_width=side)
+                if colours_are_exact:
+                    return pixels
+        except KeyError:
+            pass  # a subsampling or colour space that simplejpeg does not name
+        except ValueError as error:
+            if is_damage_in_jpeg(str(error)):  # Pillow would overlook it
+                raise ValueError(f"no image that can be decoded: {error}") from error
     try:
         with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
             if image.width * image.height > MAX_PIXELS:

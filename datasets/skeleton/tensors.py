@@ -89,7 +89,7 @@ def tensor_of(sequence: Sequence, layout: Layout, form: TensorForm) -> NDArray[n
 
     Raises:
         Reject: ``wrong_joint_count``: not the layout's; ``wrong_axis_count``: not the number of coordinates in ``axes``;
-            ``too_long``: more frames than the tensor has with ``pad``.
+            ``too_long``: more frames than the tensor has with ``pad``; ``not_finite``: coordinates too large for float32.
     """
     frames, bodies, joints, axes = sequence.joints.shape
     if joints != len(layout.joints):
@@ -100,16 +100,25 @@ def tensor_of(sequence: Sequence, layout: Layout, form: TensorForm) -> NDArray[n
     if form.fit == "pad" and frames > form.frames:
         raise Reject("too_long", f"{frames} frames: at most {form.frames} are padded")
     taken = min(bodies, form.bodies)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = modality_of(_fixed_size(sequence, taken, form), layout, form.modality)
+    if not np.isfinite(found).all():
+        raise Reject("not_finite", "coordinates that float32 cannot hold")
+    return found
+
+
+def _fixed_size(sequence: Sequence, taken: int, form: TensorForm) -> NDArray[np.float32]:
+    """The first bodies of a sequence, (C, T, V, M)."""
     x = sequence.joints[:, :taken]
     present = sequence.present[:, :taken, None, None]
     if form.centre_joint is not None:
         first = int(sequence.present[:, 0].argmax())
         x = np.where(present, x - x[first, 0, form.centre_joint], 0)
     if form.scale == "min_max":
-        x = np.where(present, _scaled(x, x[sequence.present[:, :taken]].reshape(-1, axes)), 0)
-    full = np.zeros((axes, form.frames, joints, form.bodies), dtype=np.float32)
+        x = np.where(present, _scaled(x, x[sequence.present[:, :taken]].reshape(-1, x.shape[3])), 0)
+    full = np.zeros((x.shape[3], form.frames, x.shape[2], form.bodies), dtype=np.float32)
     full[..., :taken] = _fitted(x, form).transpose(3, 0, 2, 1)
-    return modality_of(full, layout, form.modality)
+    return full
 
 
 def _scaled(x: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 SOURCE = "testsrc2=size=192x108:rate=25:duration=3,noise=alls=12:allf=t:all_seed=7"
@@ -108,7 +109,22 @@ def make_good(to: Path) -> list[Path]:
         lavfi(SOURCE, *av1, "-svtav1-params", f"irefresh-type={irefresh}:lp=1:hierarchical-levels=3", to / name)
     aom = ["-c:v", "libaom-av1", "-cpu-used", "8", "-g", "30", "-lag-in-frames", "25", "-b:v", "200k", "-tiles", "2x1"]
     lavfi(SOURCE, *aom, "-pix_fmt", "yuv420p", to / "av1_hidden_frames.mp4")
+    full_range = ["-c", "copy", "-bsf:v", "h264_metadata=video_full_range_flag=1"]
+    joined_in_turn(to / "range_changes.mkv", to / "gop12.mp4", (to / "plain.mp4", *full_range))
+    (to / "joined.mpg").write_bytes((to / "mpeg2.mpg").read_bytes() * 2)
+    (to / "joined.mkv").write_bytes((to / "start_offset.mkv").read_bytes() * 2)
     return sorted(path for path in to.iterdir() if path.is_file())
+
+
+def joined_in_turn(to: Path, *parts: Path | tuple[str | Path, ...]) -> None:
+    """One file of several, whose times go on; a part may be a file and the options by which it is copied."""
+    with tempfile.TemporaryDirectory() as folder:
+        copies = [Path(folder, f"{number}.ts") for number in range(len(parts))]
+        for part, copy in zip(parts, copies, strict=True):
+            source, *options = part if isinstance(part, tuple) else (part, "-c", "copy")
+            ffmpeg("-i", source, *options, copy)
+        Path(folder, "list").write_text("".join(f"file '{copy}'\n" for copy in copies))
+        ffmpeg("-f", "concat", "-safe", "0", "-i", Path(folder, "list"), "-c", "copy", to)
 
 
 def make_several_streams(to: Path) -> dict[Path, int]:
@@ -171,6 +187,8 @@ def make_bad(to: Path, good: Path) -> dict[Path, str]:
     lavfi(SOURCE, *X264, "-t", "0", bad("no_frames.mkv", "no_frames"))
     dropped = ["-c", "copy", "-bsf:v", "noise=drop=eq(mod(n\\,24)\\,12)", bad("no_second_key_frame.mkv", "missing_pictures")]
     ffmpeg("-i", good / "gop12.mp4", *dropped)
+    pictures = (good / "mjpeg.avi").read_bytes()
+    bad("zeros_in_a_picture.avi", "corrupt", pictures[:30_000] + bytes(500) + pictures[30_500:])
     packets = _transport_packets(good / "transport.ts")
     bad("lost_packet.ts", "corrupt", b"".join(packets[: len(packets) // 4] + packets[len(packets) // 4 + 1 :]))
     playlist = f"#EXTM3U\n#EXT-X-TARGETDURATION:3\n#EXTINF:3,\n{good / 'transport.ts'}\n#EXT-X-ENDLIST\n"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import random
 import struct
+import subprocess
+import sys
 import warnings
 import zlib
 from collections.abc import Iterator
@@ -167,11 +169,21 @@ def test_bytes_after_a_picture_and_harmless_warnings_do_no_harm() -> None:
         assert check(odd).width == 80
 
 
-def test_damaged_scan_data_are_corrupt() -> None:
-    data = bytearray(encode(scene(400, 300), "JPEG", quality=95))
-    start = data.index(b"\xff\xda") + 200
-    data[start : start + 40] = b"\xff\xd9" * 20  # an end in the middle
-    assert reason(bytes(data)) in ("truncated", "corrupt")
+@pytest.mark.parametrize("mode", ["RGB", "CMYK"])
+def test_damaged_scan_data_are_corrupt(mode: str) -> None:
+    whole = encode(scene(400, 300).convert(mode), "JPEG", quality=95)
+    start = whole.index(b"\xff\xda") + 200
+    for damage in (b"\xff\xd9" * 20, bytes(400)):  # an end in the middle; a block that a disk lost
+        data = whole[:start] + damage + whole[start + len(damage) :]
+        assert reason(data) in ("truncated", "corrupt")
+        with pytest.raises(Reject, match=r"truncated|corrupt"):
+            decode_rgb(data)
+
+
+def test_a_subsampling_that_is_not_known_is_not_called_damage() -> None:
+    data = bytearray(encode(scene(), "JPEG"))
+    data[data.index(b"\xff\xc0") + 11] = 0x14
+    assert reason(bytes(data)) == "unsupported_format"
 
 
 def png_of_size(width: int, height: int) -> bytes:
@@ -350,6 +362,15 @@ def test_warnings_of_pillow_are_not_shown(recwarn: pytest.WarningsRecorder) -> N
     assert check(encode(palette, "PNG", transparency=bytes(range(200)))).mode == "P"
     decode_rgb(encode(palette, "PNG", transparency=bytes(range(200))))
     assert not recwarn.list
+
+
+def test_errors_that_pillow_logs_are_not_printed(tmp_path: Path) -> None:
+    data = encode(scene(), "TIFF").replace(struct.pack("<HHIH", 277, 3, 1, 3), struct.pack("<HHIH", 277, 3, 1, 48))
+    (tmp_path / "a.tif").write_bytes(data)
+    code = "import sys; from benchwright.curation.stages.decode import decode_rgb; decode_rgb(open(sys.argv[1], 'rb').read())"
+    done = subprocess.run([sys.executable, "-P", "-c", code, tmp_path / "a.tif"], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].startswith("benchwright.curation.rows.Reject: corrupt")
+    assert "More samples per pixel" not in done.stderr
 
 
 def test_header_and_scaled_check_agree_with_a_full_decode(shared_data: Path) -> None:

@@ -122,6 +122,44 @@ def test_a_stream_that_begins_late_changes_nothing(tmp_path):
     assert all(np.array_equal(got[at], truth[at]) for at in (0, 299))
 
 
+@pytest.mark.parametrize("name", ["joined.mpg", "joined.mkv"])
+def test_times_go_on_in_a_file_joined_from_two(good, name):
+    index = read_index(str(good / name), budget=CpuBudget(LIMITS))
+    assert index.n_frames == 150
+    assert np.allclose(index.times_s, np.arange(151) / 25, atol=0.002)
+    assert np.allclose(work.counted(index, budget=CpuBudget(LIMITS)).times_s, index.times_s, atol=0.002)
+
+
+@pytest.mark.parametrize("decoder", ["pyav", "ffmpeg"])
+def test_pictures_of_another_size_are_told(good, tmp_path, decoder):
+    odd_videos.lavfi("testsrc=size=96x64:rate=25:duration=1", *odd_videos.X264, tmp_path / "small.mp4")
+    odd_videos.joined_in_turn(tmp_path / "a.mkv", good / "gop12.mp4", tmp_path / "small.mp4")
+    with pytest.raises(Reject, match="size_changes"):
+        read_clip(Clip("a", "a.mkv", None, None), root=str(tmp_path), plan=EIGHT, settings=FrameSettings(64, 90, decoder))
+
+
+def test_an_empty_packet_is_not_the_end(good, tmp_path):
+    with av.open(str(good / "mjpeg.avi")) as given, av.open(str(tmp_path / "a.nut"), "w") as made:
+        copy = made.add_stream_from_template(given.streams.video[0])
+        for number, packet in enumerate(each for each in given.demux(video=0) if each.size):
+            changed = av.Packet(bytes(packet)) if number != 20 else av.Packet(0)
+            changed.pts, changed.dts, changed.time_base, changed.stream = packet.pts, packet.dts, packet.time_base, copy
+            made.mux(changed)
+    index = read_index(str(tmp_path / "a.nut"), budget=CpuBudget(LIMITS))
+    for decoder in (decoders.pyav_frames, decoders.ffmpeg_frames):
+        assert sorted(decode(decoder, index, [0, 73])) == [0, 73]
+    assert index.n_frames == 74
+
+
+def test_what_was_opened_is_a_video(good, tmp_path):
+    odd_videos.lavfi("testsrc=size=64x36:duration=1", "-f", "apng", tmp_path / "a.apng")
+    data = bytearray((tmp_path / "a.apng").read_bytes())
+    data[data.index(b"fdAT") + 20] ^= 255
+    (tmp_path / "a.apng").write_bytes(data)
+    with pytest.raises(Reject, match="corrupt"):
+        read_clip(Clip("a", "a.apng", None, None), root=str(tmp_path), plan=EIGHT)
+
+
 def test_pictures_of_hevc_that_nothing_is_predicted_from_need_no_decoding(good):
     plain = read_index(str(good / "open_gop_hevc.mp4"), budget=CpuBudget(LIMITS))
     layers = read_index(str(good / "temporal_layers_hevc.mp4"), budget=CpuBudget(LIMITS))
@@ -225,6 +263,12 @@ def test_damaged_tables_of_mp4_are_refused_or_fit(good, tmp_path):
             (tmp_path / "a.mp4").write_bytes(broken)
             found = tables.read_samples(str(tmp_path / "a.mp4"), stream)
             assert found is None or found.size.tolist() == sizes
+
+
+def test_a_box_far_larger_than_the_file_is_its_end(good, tmp_path):
+    data = (good / "gop12.mp4").read_bytes()
+    (tmp_path / "a.mp4").write_bytes(data + b"\0\0\0\1free" + (1 << 62).to_bytes(8))
+    assert read_index(str(tmp_path / "a.mp4"), budget=CpuBudget(LIMITS)).n_frames == 75
 
 
 def test_the_index_of_a_film_is_kept_for_the_next_clip_of_it(good, tmp_path, monkeypatch):

@@ -376,6 +376,12 @@ def test_every_kind_of_image_becomes_rgb() -> None:
             np.testing.assert_array_equal(pixels, np.asarray(image.convert("RGB")))
 
 
+def test_a_subsampling_without_a_name_is_decoded() -> None:
+    data = bytearray(encoded(Image.fromarray(decode_image(jpeg(0))), "JPEG"))
+    data[data.index(b"\xff\xc0") + 11] = 0x14
+    assert decode_image(bytes(data)).shape == (24, 32, 3)
+
+
 def test_images_that_cannot_be_decoded_are_named(folder: Path, tmp_path: Path) -> None:
     bomb = bytearray(jpeg(0))
     at = bomb.index(b"\xff\xc0")
@@ -384,6 +390,11 @@ def test_images_that_cannot_be_decoded_are_named(folder: Path, tmp_path: Path) -
         decode_image(bytes(bomb))
     with pytest.raises(ValueError, match="101 scans"):
         decode_image(jpeg(0) + b"\xff\xda" * 100)
+    for form in ("RGB", "CMYK"):
+        data = encoded(Image.fromarray(decode_image(jpeg(0))).resize((400, 300)).convert(form), "JPEG")
+        start = data.index(b"\xff\xda") + 100
+        with pytest.raises(ValueError, match="no image that can be decoded"):
+            decode_image(data[:start] + bytes(400) + data[start + 400 :])  # Pillow decodes it
     write_shard_file(tmp_path / "s.tar", [("cut", {"jpg": jpeg(0)[:300]}), ("none", {"jpg": b"GIF"})])
     dataset = ShardDataset(DatasetIndex.scan(tmp_path))
     for row, key in enumerate(("cut", "none")):

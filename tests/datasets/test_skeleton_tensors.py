@@ -128,6 +128,17 @@ def test_padding_keeps_raw_coordinates_and_refuses_what_is_too_long() -> None:
         tensor_of(sequence_of(joints), built_in_layouts()["kinect_v1"], UCLA)
 
 
+def test_coordinates_that_the_tensor_cannot_hold_are_told() -> None:
+    joints = DRAWN.normal(size=(4, 1, 3, 3)).astype(np.float32)
+    joints[1, 0, 1] = [3e38, 1, 1]
+    assert tensor_of(sequence_of(joints), LINE, TensorForm("none", "pad", 4, 1)).max() > 1e38
+    joints[1, 0, 0] = joints[0, 0, 0] = [-3e38, 1, 1]
+    with pytest.raises(Reject, match="not_finite"):
+        tensor_of(sequence_of(joints), LINE, TensorForm("none", "pad", 4, 1, centre_joint=0))
+    with pytest.raises(Reject, match="not_finite"):
+        tensor_of(sequence_of(joints.astype(np.float64) * 1e3), LINE, TensorForm("none", "pad", 4, 1))
+
+
 def test_missing_bodies_stay_missing_and_do_not_count() -> None:
     joints = DRAWN.uniform(2, 3, size=(4, 2, 3, 3))
     joints[0, 0] = joints[2, 1] = 0
