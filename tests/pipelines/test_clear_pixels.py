@@ -109,7 +109,7 @@ def test_joint_is_of_the_protocol_offline_alone(run: Path, bw: Cli) -> None:
     ("settings", "told"),
     [
         ("preset=resnet18 features=embedding", r"features = 'embedding': backbone 'resnet18' for vectors"),
-        ("features=pixels", "model 'linear' takes vectors, but samples here are images"),
+        ("features=pixels", "model 'linear' takes vectors or signals, but samples here are images"),
         ("preset=resnet18 model_settings.backbone=vgg", "baselines.model_settings.*backbone 'vgg'.*there are resnet18"),
         ("preset=small_resnet model=backbone", "^benchwright: baselines.model_settings.name is missing: there are name, head"),
         ("preset=resnet18 view.side_px=300", "baselines.view: side 300 px of 224 px"),

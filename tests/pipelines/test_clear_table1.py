@@ -173,7 +173,7 @@ def test_other_settings_of_a_training_leave_the_dataset_alone(tiny: Path, bw: Cl
     assert (told.code, told.err.count("\n")) == (2, 1)
     assert "choice.per_class: this would change the dataset" in told.err
     told = bw("train", tiny, "--set", "baselines.features=pixels")
-    assert "model 'linear' takes vectors, but samples here are images" in told.err
+    assert "model 'linear' takes vectors or signals, but samples here are images" in told.err
 
 
 @pytest.mark.parametrize(

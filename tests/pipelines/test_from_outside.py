@@ -319,7 +319,11 @@ def test_columns_that_make_no_stream_are_one_line(bw: Cli, emblems: Path, tmp_pa
             'model="platform:machine"',
             "model 'machine': too many positional arguments: it is called as machine(init, *, sample)",
         ),
-        ('features="profile.npy"', 'features="halves.npy"', "model 'mlp' takes vectors, but samples here are signals"),
+        (
+            'features="profile.npy"',
+            'features="halves.npy", model="tsn"',
+            "model 'tsn' takes clips, but samples here are signals",
+        ),
     ]:
         assert old in text
         emblems.write_text(text.replace(old, new))
@@ -335,3 +339,10 @@ def test_columns_that_make_no_stream_are_one_line(bw: Cli, emblems: Path, tmp_pa
     scores = json.loads(done(bw, "eval", out, "--json").out)["domains"]["finetune"]
     assert set(scores["mean"]) == {"in-domain", "bwt", "fwt"}
     assert scores["mean"]["in-domain"] > 0.6
+    # The same numbers as signals of two axes.
+    emblems.write_text(emblems.read_text().replace("profile.npy", "halves.npy"))
+    sys.modules.pop("emblems_package.pipeline", None)
+    done(bw, "train", out, "--method", "finetune")
+    both = json.loads(done(bw, "eval", out, "--json").out)["domains"]
+    assert [label.rpartition(" ")[2] for label in both] == ["profile.npy", "halves.npy"]
+    assert all(each["mean"] == scores["mean"] for each in both.values())

@@ -347,7 +347,7 @@ def test_methods_for_new_classes_learn_a_single_task(tmp_path: Path) -> None:
         (["evaluation.settings.memory.frames=0"], [], [], "frames 0: a number of at least 1"),
         (["evaluation.settings.view.segments=0"], [], [], "0 segments"),
         ([], ["lucir"], [], "'lucir' compares cosines, and the model's head is 'linear'"),
-        (["evaluation.model=mlp"], [], [], "model 'mlp' takes vectors, but samples here are clips"),
+        (["evaluation.model=mlp"], [], [], "model 'mlp' takes vectors or signals, but samples here are clips"),
         (["evaluation.model=pictures"], [], [], "model 'pictures' takes vectors or images, but samples here are clips"),
     ],
 )

@@ -43,18 +43,23 @@ def allocated(network: AnyModule) -> AnyModule:
 
 
 def linear(init: torch.Generator, *, sample: Sequence[int]) -> Classifier:
-    """A linear head on float32 vectors of shape ``sample`` = (d,). CLEAR's linear baseline (section 5).
+    """A linear head on all numbers of a sample, float32. CLEAR's linear baseline (section 5).
 
     Args:
         init: unused: weights are drawn when outputs are added.
-        sample: (d,).
+        sample: (d,) of a vector, or (channels, times) of a signal.
 
     >>> classifier = linear(torch.Generator(), sample=(4,))
     >>> classifier.grow(3, torch.Generator())
     >>> classifier(torch.zeros(1, 4)).shape
     torch.Size([1, 3])
     """
-    return Classifier(nn.Identity(), sample[0])
+    return Classifier(nn.Sequential(*flat(sample)), math.prod(sample))
+
+
+def flat(sample: Sequence[int]) -> list[nn.Module]:
+    """The layers that make a vector of a sample: none if it is one."""
+    return [nn.Flatten()] if len(sample) > 1 else []
 
 
 def init_network(network: nn.Module, init: torch.Generator, *, fan: Literal["fan_in", "fan_out"] = "fan_out") -> nn.Module:

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import nn
 
 from .classifier import Classifier
-from .linear import affine, allocated, init_network
+from .linear import affine, allocated, flat, init_network
 from .registry import Width
 
 
 def mlp(init: torch.Generator, *, sample: Sequence[int], hidden: Width = 2048) -> Classifier:
-    """Vectors of ``sample`` = (d,) numbers -> hidden -> ReLU -> head. CLEAR's "2-layer MLP".
+    """All numbers of a sample -> hidden -> ReLU -> head. CLEAR's "2-layer MLP".
 
     Args:
         init: generator for the hidden layer's weights.
-        sample: (d,).
+        sample: (d,) of a vector, or (channels, times) of a signal.
         hidden: width of the hidden layer.
 
-    >>> classifier = mlp(torch.Generator().manual_seed(0), sample=(4,), hidden=8)
-    >>> classifier.penultimate(torch.zeros(1, 4)).shape
+    >>> classifier = mlp(torch.Generator().manual_seed(0), sample=(2, 4), hidden=8)
+    >>> classifier.penultimate(torch.zeros(1, 2, 4)).shape
     torch.Size([1, 8])
     """
-    return Classifier(nn.Sequential(affine(sample[0], hidden, init), nn.ReLU()), hidden)
+    return Classifier(nn.Sequential(*flat(sample), affine(math.prod(sample), hidden, init), nn.ReLU()), hidden)
 
 
 def vector_net(inputs: int, width: int, init: torch.Generator) -> tuple[nn.Module, int]:
