@@ -115,6 +115,11 @@ def task_accuracy_matrix(class_accuracy: Sequence[ArrayLike], sizes: Sequence[in
     return matrix
 
 
+TABLE_2_DDOF = 0
+"""Table 2 divides the squares of its deviations over five repeats by five. The paper does not say so, but its MOPDs of NTU-CIL
+are of differences that are multiples of 1/132 (by task) or 1/66 (by class), and all eight deviations fit no other divisor."""
+
+
 @dataclasses.dataclass(frozen=True)
 class OrderDifference:
     """Order-normalised performance difference (section 3.2, Eq. 4): how far final accuracy depends on the order, in [0, 1].
@@ -160,9 +165,14 @@ def order_difference(final: ArrayLike) -> OrderDifference:
     return OrderDifference(opd, opd.mean(axis=1), opd.max(axis=1))
 
 
-def mean_and_deviation(repeats: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and sample standard deviation (n - 1) over the first axis, of the values that are not NaN; for one, the deviation is
-    NaN, and for none the mean too.
+def mean_and_deviation(repeats: ArrayLike, *, ddof: int = 1) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and standard deviation over the first axis, of the values that are not NaN; for one, the deviation is NaN, and for
+    none the mean too.
+
+    Args:
+        repeats: (S, ...) values of S repeats.
+        ddof: subtracted from the number of values n in the deviation's divisor: 1 is the sample's, 0 (``TABLE_2_DDOF``) that
+            of the paper's Table 2.
 
     Raises:
         ValueError: no repeats.
@@ -175,5 +185,6 @@ def mean_and_deviation(repeats: ArrayLike) -> tuple[NDArray[np.float64], NDArray
     if values.ndim == 0 or len(values) == 0:
         raise ValueError(f"repeats {values.shape}: (S, ...) with at least one")
     known = np.ma.array(values, mask=np.isnan(values))
-    mean, deviation = (np.ma.filled(found, np.nan)[()] for found in (known.mean(axis=0), known.std(axis=0, ddof=1)))
+    spread = np.ma.masked_where(known.count(axis=0) < 2, known.std(axis=0, ddof=ddof))
+    mean, deviation = (np.ma.filled(found, np.nan)[()] for found in (known.mean(axis=0), spread))
     return mean, deviation

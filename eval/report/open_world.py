@@ -423,7 +423,7 @@ def strata_section(strata: pa.Table, title: str, about: Sequence[str], stratific
     """Measures by stratum: the paper's Figure 12 for each stratification, with its numbers.
 
     Args:
-        strata: columns of ``protocols.open_world.measures.COLUMNS``; one task and one split.
+        strata: columns of ``protocols.open_world.measures.COLUMNS``; one task, on the test set and on training samples.
         title, about: title and introduction of the section.
         stratifications: name -> heading of those to show, in order.
 
@@ -432,18 +432,25 @@ def strata_section(strata: pa.Table, title: str, about: Sequence[str], stratific
     """
     frame = pl.DataFrame(pl.from_arrow(strata)).filter("cumulative", pl.col("measure").is_in(list(_STRATA_MEASURES)))
     frame = frame.filter(pl.col(_INCREMENT) == pl.col(_INCREMENT).max().over("stratum", "predictor", "feedback", "phase"))
-    blocks: list[Block] = []
-    for name, heading in stratifications.items():
-        mine = frame.filter(pl.col("stratification") == name)
-        if mine.height:
-            start = mine.filter("from_start")
-            later = _strata_table(mine.filter(~pl.col("from_start")), f"{heading}: sums from increment 1 on", ("pre", "post"))
-            blocks += [*_strata_figures(start, heading)]
-            blocks.append(_strata_table(start, f"{heading}: sums from increment 0 on, after feedback", ("post",)))
-            blocks.append(Details("Before and after feedback, without increment 0", [later]))
+    blocks = _strata_blocks(frame.filter(pl.col("split") == TEST_SET), stratifications)
     if not blocks:
         return None
-    return Section(title, [Text(about), *blocks])
+    training = _strata_blocks(frame.filter(pl.col("split") == "train"), stratifications, ", training samples")
+    return Section(title, [Text(about), *blocks, *([Details("Training samples", training)] if training else [])])
+
+
+def _strata_blocks(frame: pl.DataFrame, stratifications: Mapping[str, str], where: str = "") -> list[Block]:
+    """Figures and tables of one split; ``where`` ends their headings."""
+    blocks: list[Block] = []
+    for name, heading in stratifications.items():
+        mine, told = frame.filter(pl.col("stratification") == name), f"{heading}{where}"
+        if mine.height:
+            start = mine.filter("from_start")
+            later = _strata_table(mine.filter(~pl.col("from_start")), f"{told}: sums from increment 1 on", ("pre", "post"))
+            blocks += [*_strata_figures(start, told)]
+            blocks.append(_strata_table(start, f"{told}: sums from increment 0 on, after feedback", ("post",)))
+            blocks.append(Details("Before and after feedback, without increment 0", [later]))
+    return blocks
 
 
 def _place(name: str) -> tuple[int, float, str]:

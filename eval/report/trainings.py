@@ -59,12 +59,12 @@ SPREAD = "± one standard deviation"
 """What ``spread_cell`` shows after the mean, for captions."""
 
 
-def spread_cell(values: ArrayLike, *, times: float = 100, decimals: int = 1) -> Cell:
-    """Mean of the runs that have a value, and ± one standard deviation (n - 1) if there are several."""
+def spread_cell(values: ArrayLike, *, times: float = 100, decimals: int = 1, ddof: int = 1) -> Cell:
+    """Mean of the runs that have a value, and ± one standard deviation (divided by n - ``ddof``) if there are several."""
     runs = times * np.asarray(values, dtype=np.float64).ravel()
     if np.isnan(runs).all():
         return Cell(None)
-    mean, deviation = mean_and_deviation(runs)
+    mean, deviation = mean_and_deviation(runs, ddof=ddof)
     return Cell(float(mean), note="" if np.isnan(deviation) else f"± {deviation:.{decimals}f}")
 
 
@@ -75,6 +75,7 @@ def lines_table(
     *,
     times: float = 100,
     decimals: int = 1,
+    ddof: int = 1,
     published: Sequence[PublishedRow] = (),
 ) -> Table:
     """A row per line, with published rows below their line or at the end; columns without any value are left out.
@@ -83,12 +84,14 @@ def lines_table(
         lines: one row each.
         columns: heading -> ``Column``. Arrays are shown as ``spread_cell``.
         caption: caption, including the unit.
-        times, decimals: see ``spread_cell``.
+        times, decimals, ddof: see ``spread_cell``.
         published: rows of the paper.
     """
 
     def cell(found: Any) -> CellValue:
-        return spread_cell(found, times=times, decimals=decimals) if isinstance(found, np.ndarray) else found
+        if not isinstance(found, np.ndarray):
+            return found
+        return spread_cell(found, times=times, decimals=decimals, ddof=ddof)
 
     def of_paper(one: PublishedRow) -> Sequence[CellValue]:
         return [one.name, one.source, *(one.values.get(name) for name in columns)]

@@ -77,7 +77,7 @@ _AVA = {
 }
 _ABOUT_AVA = (
     "Clips by AVA-Kinetics' annotations of their key frame; N/A: none. Classification task, as in the paper's Figure 12, on "
-    "the test set: the paper does not name the split.",
+    "the test set, and below on training samples: the paper does not name the split.",
     "PM: person movement, OM: object manipulation, PI: person interaction: types of AVA's actions; a clip with two types "
     "counts in both. The paper's text has types of Kinetics' actions, of which no list is known to us.",
 )

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ...datasets.skeleton.facts import table_3
-from ...eval.metrics.order_sensitivity import mean_and_deviation
+from ...eval.metrics.order_sensitivity import TABLE_2_DDOF, mean_and_deviation
 from ...eval.report.blocks import Block, Cell, Details, Heat, Section, Table, Text
 from ...eval.report.dots import dot_chart
 from ...eval.report.figures import line_chart
@@ -222,6 +222,9 @@ def _measure_table(mine: Sequence[Line], caption: str) -> Table:
     return lines_table(mine, columns, f"{caption}; percent")
 
 
+_OVER_REPEATS = f"{SPREAD} over the n repeats, divided by n as in Table 2, not by n - 1 as elsewhere"
+
+
 def _differences(config: SkeletonConfig, differing: Differing, by: By, names: Sequence[str], data: str) -> list[Block]:
     if not differing:
         return []
@@ -240,7 +243,9 @@ def _differences(config: SkeletonConfig, differing: Differing, by: By, names: Se
     }
     every = {"task": "tasks", "class": "classes"}[by]
     caption = f"Highest minus lowest final accuracy of a {by} over the orders, in percent: mean and maximum over all {every}"
-    blocks: list[Block] = [lines_table(mine, columns, caption, published=published(config, fair, by))]
+    if any(len(each.difference.aopd) > 1 for each in over.values()):
+        caption += f"; {_OVER_REPEATS}"
+    blocks: list[Block] = [lines_table(mine, columns, caption, ddof=TABLE_2_DDOF, published=published(config, fair, by))]
     blocks += settings_text([one.labelled for one in mine])
     if config.evaluation.paper:
         blocks.append(verdict)
@@ -251,7 +256,9 @@ def _differences(config: SkeletonConfig, differing: Differing, by: By, names: Se
     heat = Heat(f"OPD by {by}, mean over repeats", labels, list(opd), means.tolist())
     heats = percent_heats([heat], by, "method", unit="percent")
     blocks.append(heats if by == "task" else Details("OPD by class", [heats]))
-    rows = [[label, *(spread_cell(values[:, at]) for values in opd.values())] for at, label in enumerate(labels)]
+    rows = [
+        [label, *(spread_cell(values[:, at], ddof=TABLE_2_DDOF) for values in opd.values())] for at, label in enumerate(labels)
+    ]
     blocks.append(Details(f"OPD by {by}, with deviations", [Table([by, *opd], rows, "Percent", decimals=1)]))
     return blocks
 

@@ -266,5 +266,9 @@ def test_measures_of_strata_come_from_the_stored_predictions(tmp_path):
     whole = accuracy(Confusion.of(truth, said))
     assert (4 * rows["LG", 1, True] + 4 * rows["SM", 1, True]) / 8 == whole
     pre = [v for v in values if v.metric.startswith("pre.")]
-    assert {v.split for v in values} == {"test_set"}
+    assert {v.split for v in values} == {"test_set"}  # no training sample is annotated
+    seen = pa.table({"uid": ["a0", "a1", "c0", "c1", "b0"], "stratification": ["area"] * 5, "stratum": ["SM"] * 5})
+    ends = {(v.split, v.metric): v.value for v in measures_by_stratum(predictions, seen) if v.position == 1}
+    assert [ends[split, f"from_start.{name}"] for split in ("train", "test_set")] == [1.0, 1.0]
+    assert [ends[split, "from_start.post.samples"] for split in ("train", "test_set")] == [4, 1]
     assert len({v.position for v in pre if v.position is not None}) == 1

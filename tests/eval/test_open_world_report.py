@@ -289,6 +289,16 @@ def test_strata_are_drawn_as_in_figure_12(tidy):
     assert [row[:4] for row in table.rows[:2]] == [["1", "far", "0", 96], ["1", "far", "1", 96]]
     assert {row[3] for row in later.rows} == {84}
     assert strata_section(strata.to_arrow(), "Content", ["about"], {"area": "By size"}) is None
+    # Figure 12 does not name its split: training samples follow, apart.
+    both = pl.concat([strata, strata.with_columns(split=pl.lit("train"), value=pl.col("value") / 2)])
+    section = strata_section(both.to_arrow(), "Content", ["about"], {"actions": "By number"})
+    assert section is not None
+    training = section.blocks[-1]
+    assert isinstance(training, Details)
+    assert training.title == "Training samples"
+    of_training = next(block for block in training.blocks if isinstance(block, Figure))
+    assert numbers(of_training)["0 % far"] == pytest.approx([value / 2 for value in numbers(figures[0])["0 % far"]])
+    assert "training samples" in of_training.caption
 
 
 @pytest.mark.usefixtures("blank_figures")

@@ -120,6 +120,9 @@ def test_values_that_are_not_there_are_left_out():
     np.testing.assert_allclose(mean, [0.6, 0.3, NAN])
     np.testing.assert_allclose(deviation, [np.std([0.5, 0.7], ddof=1), NAN, NAN])
     assert isinstance(mean_and_deviation([0.5, 0.7])[0], float)
+    _, deviation = mean_and_deviation([[0.5, NAN, NAN], [0.7, 0.3, NAN], [NAN, NAN, NAN]], ddof=0)
+    np.testing.assert_allclose(deviation, [np.std([0.5, 0.7]), NAN, NAN])  # one value has none, by either divisor
+    assert np.isnan(mean_and_deviation([0.5], ddof=0)[1])
 
 
 # --- from rows of trainings

@@ -118,6 +118,10 @@ def test_labels_known_by_then_and_each_sample_once(tmp_path: Path) -> None:
     assert value("js", 2, tested="1") == pytest.approx((1 / 2 + 1) / 2)
     assert ("js", 1, "test", "1", "") not in value.found
     assert [value("js", 3, tested=task) for task in "012"] == pytest.approx([(0 + 1 / 2 + 1 / 2) / 3, 0, 1 / 2])
+    # Eq. 2 can also be read so that a sample counts in each of its tasks: that is in the values by task, with their numbers.
+    counts = [value("samples", 3, tested=task) for task in "012"]
+    assert (counts, value("samples", 3)) == ([3, 2, 2], 4)
+    assert np.average([value("js", 3, tested=task) for task in "012"], weights=counts) == pytest.approx(2 / 7)  # not 1 / 4
     assert (None, "posttask_valid") not in {(at, split) for _, at, split, _, _ in value.found}  # the first role is reported
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
 import os
@@ -345,12 +346,15 @@ def test_measures_by_ava_stratum(annotated: tuple[Path, dict[str, tuple[int, int
     index = DatasetIndex.open(out / "dataset").table.to_pylist()
     tested = [row["key"] for row in index if row["role"] == "test" or (row["role"] == "val" and row["increment"])]
     for name, place in (("actions", 0), ("persons", 1)):
-        counts = dict(last.filter(pl.col("stratification") == name).select("stratum", "n").rows())
+        of_split = last.filter(pl.col("stratification") == name)
+        counts = dict(of_split.filter(pl.col("split") == "test_set").select("stratum", "n").rows())
         expected = {str(k): sum(told[key][place] == k for key in tested if key in told) for k in (1, 2, 3)}
         assert counts == {**expected, "N/A": sum(key not in told for key in tested)}
+        trained = collections.Counter(str(row[f"ava_{name}"] or "N/A") for row in index if row["role"] == "train")
+        assert dict(of_split.filter(pl.col("split") == "train").select("stratum", "n").rows()) == trained
     # Accuracy of the strata of a partition, weighed by their samples, is that of the whole.
     top1 = frame.filter("from_start", pl.col("increment") == 2, pl.col("phase") == "post")
-    top1 = top1.filter(pl.col("measure") == "top1_accuracy", pl.col("stratification") == "area")
+    top1 = top1.filter(pl.col("measure") == "top1_accuracy", pl.col("stratification") == "area", pl.col("split") == "test_set")
     assert set(top1["stratum"]) == {"SM", "AVG", "LG", "N/A"}
     mean = float((top1["value"] * top1["n"]).sum() / top1["n"].sum())
     same = whole.filter(
@@ -381,8 +385,9 @@ def test_the_report_shows_tables_and_figures(annotated: tuple[Path, dict[str, tu
         assert caption in page
     for measure in ("top-1 accuracy", "Matthews correlation", "normalised mutual information"):  # Figure 12
         assert f"By number of actions: {measure}, cumulative from increment 0, after feedback." in page
+        assert f"By number of actions, training samples: {measure}, cumulative from increment 0, after feedback." in page
     assert "actions; a clip with two types counts in both" in page  # AVA's actions; the paper's text has Kinetics'
-    assert "test set: the paper does not name the split" in page  # of Figure 12
+    assert "on training samples: the paper does not name the split" in page  # of Figure 12
     assert "SYNTHETIC" in page
     assert "counts do not add up" not in page
     assert ">Visual transforms<" not in page

@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import itertools
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from benchwright.curation.reachable_code import reached
 from benchwright.datasets.skeleton.facts import table_2, table_3
 from benchwright.datasets.skeleton.orders import task_orders
 from benchwright.datasets.skeleton.view import load_arrays
-from benchwright.eval.metrics.order_sensitivity import forgetting_bound, order_difference
+from benchwright.eval.metrics.order_sensitivity import TABLE_2_DDOF, forgetting_bound, order_difference
 from benchwright.eval.results import RESULTS, Line, lines
 from benchwright.pipelines import api, config, experiments, training_results
 from benchwright.pipelines.cli import main as cli
@@ -29,6 +30,7 @@ from benchwright.pipelines.skeleton import paper as skeleton_paper
 from benchwright.pipelines.skeleton import series as skeleton_series
 from benchwright.pipelines.skeleton.config import SkeletonConfig, training_settings
 from benchwright.pipelines.skeleton.learning import learn_orders, node_stream
+from benchwright.pipelines.skeleton.order_scores import order_scores
 from benchwright.pipelines.skeleton.paper import data_differs
 from benchwright.pipelines.skeleton.series import (
     best_of_grid,
@@ -263,6 +265,21 @@ def test_a_further_repeat_is_another_draw_and_leaves_the_first(copy: Path) -> No
     assert not np.array_equal(one, other, equal_nan=True)
     first, second = finetune.values("aa", split="test")
     assert by_repeat(finetune, "aa").std(ddof=1) == pytest.approx(abs(first - second) / np.sqrt(2))
+
+
+def test_differences_over_orders_have_the_deviation_of_table_2(copy: Path) -> None:
+    c = settings("tiny", "evaluation.repeats=2", "evaluation.task_orders=4")
+    train(c, copy, "finetune", on=("task_order",))
+    aopd = next(over.difference.aopd for one, over in over_orders(found_in(copy), "task") if one.method == "finetune")
+    assert len(set(aopd.tolist())) == 2
+    (told,) = (
+        scores
+        for label, scores in order_scores(c, str(copy))["difference over orders, by task"].items()
+        if label.startswith("finetune")
+    )
+    assert told["std"]["AOPD"] == pytest.approx(abs(aopd[0] - aopd[1]) / 2)  # divided by n; by n - 1 it were / sqrt(2)
+    page = Path(api.report(str(copy))).read_text()
+    assert "divided by n as in Table 2" in page
 
 
 def test_an_edit_of_one_method_reaches_that_one_alone() -> None:
@@ -746,6 +763,29 @@ def test_st_gcn_at_a_size_for_processors_says_what_is_not_the_papers() -> None:
     assert set(settings("st_gcn").evaluation.methods) == set(BEST["ucla"])
     # Batches of 32 of a task's 238 training sequences, on the average: as many steps as the paper's.
     assert abs(13 * -(-238 // 32) - PAPER["training"]["epochs"]) < 5
+
+
+def test_the_deviations_of_table_2_are_divided_by_n() -> None:
+    """Five MOPDs of NTU-CIL are whole numbers of 132nds or 66ths, whose possible sums of squares fit one divisor alone."""
+
+    def fits(sequences: int, mean: float, std: float, divisor: int) -> bool:
+        for total in range(5 * sequences + 1):
+            if round(100 * total / (5 * sequences), 2) != mean:
+                continue
+            least = total * total / 5
+            for squares in range(math.ceil(least), math.ceil(least) + 400):
+                if (squares - total) % 2 == 0:  # as of whole numbers
+                    deviation = 100 * math.sqrt((squares - least) / divisor) / sequences
+                    if round(deviation, 2) == std:
+                        return True
+        return False
+
+    told = [(132, one) for one in table_2("task", "ntu").values()] + [(66, one) for one in table_2("class", "ntu").values()]
+    spread = [(count, one.mopd_percent, one.mopd_std_percent) for count, one in told if one.mopd_std_percent]
+    assert len(spread) == 8
+    repeats = PAPER["training"]["repeats"]
+    assert all(fits(*one, divisor=repeats - TABLE_2_DDOF) for one in spread)
+    assert not any(fits(*one, divisor=repeats - 1) for one in spread)
 
 
 def test_table_2_has_the_figures_that_66_test_sequences_a_class_allow() -> None:

@@ -278,6 +278,15 @@ def test_given_exemplars_are_those_of_the_list_in_its_order():
     assert made.order == {"b": 0, "a": 1}
 
 
+def test_naive_replay_that_differs_from_icarl_in_its_selection_alone_can_be_trained():
+    """The supplement of vCLIMB, 1.1, names no other difference, so that such a replay distils, too."""
+    settings = paper_settings("icarl", dataset="ucf101", preset="as_written")
+    settings["memory"]["choice"] = "random"
+    made = parts_of(settings, load_name(METHODS, "icarl"), tsn, labels="one", classes="new").method
+    naive, icarl = method("er", predict="nearest_mean"), method("icarl")
+    assert (made.exemplars, made.predict, made.teach.func) == (naive.exemplars, naive.predict, icarl.teach.func)
+
+
 def test_a_memory_policy_of_ones_own():
     """The rows of highest loss of each class, as the model sees them after its training."""
     asked: list[Candidates] = []

@@ -225,10 +225,10 @@ def _with_test_set(increment: int, tops: Mapping[str, tuple[Labels, Labels]]) ->
 
 
 def measures_by_stratum(predictions: Rows, strata: pa.Table) -> Iterator[Value]:
-    """Measures of the classification task for each stratum, on ``TEST_SET``, in the order of increments.
+    """Measures of the classification task for each stratum, on ``TEST_SET`` and on training samples, by increments in order.
 
-    These are the paper's ablation. Confusion matrices are summed for each stratum: if every sample belongs to exactly one
-    stratum of a stratification, they add up to the matrix of all samples.
+    These are the paper's ablation, Figure 12, which does not name its split. Confusion matrices are summed for each stratum: if
+    every sample belongs to exactly one stratum of a stratification, they add up to the matrix of all samples.
 
     Args:
         predictions: predictions stored by the training; no rows if it diverged.
@@ -240,7 +240,7 @@ def measures_by_stratum(predictions: Rows, strata: pa.Table) -> Iterator[Value]:
         values.
     """
     wanted = pl.DataFrame(pl.from_arrow(strata)).select("uid", name=pl.col("stratification") + "=" + pl.col("stratum"))
-    parts = (part for part in OpenWorldPredictions(predictions) if in_test_set(part.increment, part.split))
+    parts = (part for part in OpenWorldPredictions(predictions) if _shown_split(part))
     phases = itertools.groupby(parts, lambda part: (part.increment, part.phase))
     yield from _measures_of_strata((phase, _summed_by_stratum(some, wanted)) for phase, some in phases)
 
@@ -312,9 +312,8 @@ _OF_NUISANCES: tuple[tuple[str, OpenWorldTask], ...] = (("", "none"), ("predicto
 def _summed_by_transform(parts: Iterable[Predicted]) -> Mapping[tuple[int, str], _Strata]:
     found: dict[tuple[int, str], dict[tuple[str, str], dict[tuple[str, OpenWorldTask], Ordered]]] = {}
     for part in parts:
-        if part.split != "train" and not in_test_set(part.increment, part.split):
+        if not (split := _shown_split(part)):
             continue
-        split = "train" if part.split == "train" else TEST_SET
         strata = found.setdefault((part.increment, part.phase), {})
         mine = strata.setdefault((split, f"{NUISANCE}={part.transform or 'none'}"), {})
         top = top_labels(part.columns, part.probabilities, TOP)
@@ -325,8 +324,13 @@ def _summed_by_transform(parts: Iterable[Predicted]) -> Mapping[tuple[int, str],
     return found
 
 
+def _shown_split(part: Predicted) -> str:
+    """``train``, ``TEST_SET``, or "" for the validation samples of increment 0."""
+    return "train" if part.split == "train" else TEST_SET if in_test_set(part.increment, part.split) else ""
+
+
 def _summed_by_stratum(parts: Iterable[Predicted], strata: pl.DataFrame) -> _Strata:
-    found: dict[str, Ordered] = {}
+    found: dict[tuple[str, str], Ordered] = {}
     for part in parts:
         top = top_labels(part.columns, part.probabilities, TOP)
         uids = pl.DataFrame({"uid": part.uid.tolist()}, schema={"uid": pl.String}).with_row_index("row")
@@ -335,8 +339,9 @@ def _summed_by_stratum(parts: Iterable[Predicted], strata: pl.DataFrame) -> _Str
         for name in np.unique(names).tolist():
             at = row[names == name]
             ordered = Ordered.of(part.truth[at], top[at], part.known["predictor"], "classification")
-            found[name] = found[name] + ordered if name in found else ordered
-    return {(TEST_SET, name): {("predictor", "classification"): found[name]} for name in sorted(found)}
+            place = _shown_split(part), name
+            found[place] = found[place] + ordered if place in found else ordered
+    return {place: {("predictor", "classification"): found[place]} for place in sorted(found)}
 
 
 def tidy(results: pa.Table) -> pa.Table:
