@@ -58,13 +58,14 @@ container-check:
 
 # Bytecode is written also where the environment forbids it: each of hundreds of processes would compile the project anew. The
 # tests' files lie in memory where there is plenty: a disk is waited for at each of many thousand fsyncs. Tests of one file share
-# runs that were made once, and so share a worker; tests/conftest.py says which files come first. There is a worker more than there
-# are processors, since tests wait for browsers, clusters and disks; two threads of torch in each would wait for each other.
+# runs that were made once, and so share a worker; tests/conftest.py says which files come first. There are two workers for each
+# processor, where memory allows 4 GB for each, since tests wait for browsers, clusters and disks; two threads of torch in each
+# would wait for each other.
 test: $(STAMP)
 	@room=$$(df -kP /dev/shm 2>/dev/null | awk 'END {print int($$4)}'); \
 	free=$$(awk '/^MemAvailable/ {print $$2}' /proc/meminfo 2>/dev/null); \
 	if [ "$${room:-0}" -gt 8000000 ] && [ "$${free:-0}" -gt 12000000 ]; then export PYTEST_DEBUG_TEMPROOT=/dev/shm; fi; \
-	workers=$$($(BIN)/python -c 'import os; print(1 + (os.cpu_count() or 1))'); \
+	workers=$$($(BIN)/python -c 'import os, sys; print(max(2, min(2 * (os.cpu_count() or 1), int(sys.argv[1]) // 4_000_000)))' $${free:-12000000}); \
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} PYTHONDONTWRITEBYTECODE= \
 		$(BIN)/pytest -q -n $$workers --dist loadfile --no-loadscope-reorder $(ARGS)
 

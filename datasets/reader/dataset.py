@@ -9,6 +9,7 @@ every number of workers, and what all nodes have consumed after s steps is a pre
 from __future__ import annotations
 
 import itertools
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -212,17 +213,26 @@ class ShardLoader(Iterable[Any]):
         start = self._consumed
         dataset.set_epoch(self.epoch, start)
         stride = dataset.batch_size * dataset.node[1]
-        batches = iter(self._loader)
-        for step in itertools.count(1):
-            try:
-                batch = next(batches, None)
-            except ShardError as error:
-                # The message of a worker's error is its traceback: the last line is the original message.
-                raise ShardError(str(error).strip().rsplit("ShardError: ", 1)[-1]) from None
-            if batch is None:
-                break
-            self._consumed = min(start + step * stride, len(dataset.index))
-            yield batch
+        batches, damage = iter(self._loader), ""
+        try:
+            for step in itertools.count(1):
+                try:
+                    batch = next(batches, None)
+                except ShardError as error:
+                    # The message of a worker's error is its traceback: the last line is the original message.
+                    damage = str(error).strip().rsplit("ShardError: ", 1)[-1]
+                    traceback.clear_frames(error.__traceback__)  # torch's hold the error, and torch's iterator
+                    break
+                if batch is None:
+                    break
+                self._consumed = min(start + step * stride, len(dataset.index))
+                yield batch
+        finally:
+            # Ends the workers now. If something held torch's iterator until garbage is collected, their queues would be
+            # collected first, and five seconds be waited for each of them.
+            del batches
+        if damage:
+            raise ShardError(damage)
         self.epoch, self._consumed = self.epoch + 1, 0
 
     def state_dict(self) -> dict[str, Any]:

@@ -428,6 +428,7 @@ def test_kowl_from_frames_to_measures_by_transform(finished: Callable[[str], Pat
         row["stratum"]: (row["n"], row["value"])
         for row in tidy(results(out)).to_pylist()
         if row["stratification"] == "transform"
+        and row["split"] == "test_set"
         and row["predictor"] == "ann, model = features"
         and row["phase"] == "post"
         and row["from_start"]

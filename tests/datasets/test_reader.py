@@ -489,9 +489,11 @@ def test_a_shard_that_breaks_while_it_is_read_is_named(own_folder: Path, workers
         broken.write_bytes(whole)
         loader = ShardDataset(own_folder, batch_size=4).loader(num_workers=workers, collate_fn=keys_of)
         breaking(broken)
+        others = set(multiprocessing.active_children())
         with pytest.raises(ShardError, match=rule) as caught:
             list(loader)
         assert "\n" not in str(caught.value)
+        assert others >= set(multiprocessing.active_children())
 
 
 def test_a_missing_or_short_shard_is_seen_before_the_first_sample(own_folder: Path) -> None:
