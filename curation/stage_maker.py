@@ -58,6 +58,7 @@ class Progress:
         stages: number of stages in the plan.
         state: ``running``, ``done``, ``reused``, ``waiting``, or ``stale``: it exists, and is made again.
         rows: number of input rows so far.
+        rows_before: number of those in parts that were there, of a run that was interrupted.
         rows_total: number of all its input rows; None if it is not known yet, as for a source.
         rejects: number of rejected rows so far.
         seconds: time since the stage began.
@@ -85,15 +86,23 @@ class Progress:
     why: str = ""
     bytes: int = 0
     cost: Mapping[str, Any] | None = None
+    rows_before: int = 0
+
+    @property
+    def rows_per_s(self) -> float | None:
+        """Input rows a second, of those made now; None if the time is too short to tell."""
+        return (self.rows - self.rows_before) / self.seconds if self.seconds > 0.05 else None
 
 
 class Reporter:
     def __init__(self, tell: Callable[[Progress], None], stage: str, index: int, stages: int) -> None:
         self._tell, self._stage, self._index, self._stages = tell, stage, index, stages
         self._started = time.perf_counter()
+        self.rows_before = 0
 
     def __call__(self, state: StageState, rows: int, rows_total: int | None, rejects: int, why: str = "", **more: Any) -> None:
         seconds = time.perf_counter() - self._started
+        more["rows_before"] = self.rows_before
         self._tell(Progress(self._stage, self._index, self._stages, state, rows, rows_total, rejects, seconds, why, **more))
 
 
@@ -323,7 +332,7 @@ class StageMaker:
         self._remove(name for name in there if name.endswith(".rejects.parquet") and name not in kept)
 
         left = len(todo)
-        rows = sum(record.rows_in for record in records.values())
+        rows = report.rows_before = sum(record.rows_in for record in records.values())
         rejects = collections.Counter(_totals(list(records.values())))
         checked: list[PartRecord] = []
         counts = collections.Counter[str]()

@@ -219,6 +219,8 @@ def _check(dataset: str, columns: Mapping[str, str]) -> Any:
             wanted = "whole numbers" if numbers else "text"
             message = f"column {name!r} for {what} has {kind} and {table[name].null_count} nulls"
             raise WrongUse(f"{dataset}: {message}: expected {wanted} without nulls")
+    if not columns["features"].endswith("npy"):
+        raise WrongUse(f"features = {columns['features']!r}: expected the extension of arrays, such as 'embedding.npy'")
     try:
         _stream(table, columns, np.zeros((table.num_rows, 1), dtype=np.float32))
         first = dataclasses.replace(index, table=table.slice(0, 1), positions=index.positions[:1])

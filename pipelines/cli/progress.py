@@ -63,7 +63,7 @@ class Teller:
                 bars.remove_task(self._tasks.pop(progress.stage))
             bars.console.print(progress_line(progress), markup=False, highlight=False, soft_wrap=True)
             return
-        rate = f"{progress.rows / progress.seconds:,.0f} rows/s" if progress.seconds > 0.05 else ""
+        rate = "" if progress.rows_per_s is None else f"{progress.rows_per_s:,.0f} rows/s"
         rejects = f"{progress.rejects} rejects" if progress.rejects else ""
         if progress.stage not in self._tasks:
             self._tasks[progress.stage] = bars.add_task(progress.stage, total=progress.rows_total, rate=rate, rejects=rejects)
@@ -95,7 +95,9 @@ def progress_line(progress: Progress) -> str:
         text += f" of {progress.rows}, {progress.rejects} rejected"
     if progress.state == "reused":
         return f"{text}, reused"
-    rate = f", {progress.rows / progress.seconds:,.0f} rows/s" if progress.seconds > 0.05 else ""
+    if progress.rows_before:
+        text += f", {progress.rows_before} done before"
+    rate = "" if progress.rows_per_s is None else f", {progress.rows_per_s:,.0f} rows/s"
     cost = _cost(progress)
     return f"{text}, {progress.seconds:.1f} s{rate}{cost and f', {cost}'}"
 

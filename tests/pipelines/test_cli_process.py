@@ -100,7 +100,9 @@ def test_ctrl_c_in_the_middle_of_a_part(bw: Cli, slow: list[str], folder: Path, 
 
     kept = (out / "stages/paused/part-00000.parquet").stat().st_mtime_ns
     (folder / "gate").touch()
-    assert bw(*slow, out, "--scheduler", scheduler).code == 0
+    again = bw(*slow, out, "--scheduler", scheduler)
+    assert again.code == 0
+    assert re.search(r"paused: 4 rows, [123] done before, ", again.err)
     assert (out / "stages/paused/part-00000.parquet").stat().st_mtime_ns == kept
     assert bw(*slow, tmp_path / "whole").code == 0
     assert files_of(out) == files_of(tmp_path / "whole")

@@ -309,6 +309,7 @@ def test_columns_that_make_no_stream_are_one_line(bw: Cli, emblems: Path, tmp_pa
         ),
         ('task="task"', 'task="task", domain="task"', "give exactly one"),
         ('label="concept"', 'label="role"', "task 0"),
+        ('features="profile.npy"', 'features="json"', "features = 'json': expected the extension of arrays, such as"),
         ("seeds=[0, 1]", 'settings={"schedule": {"epoch": 1}}', "settings.schedule.epoch: there are optimiser"),
         ("seeds=[0, 1]", 'baselines=["err"]', "no method 'err'"),
         ("seeds=[0, 1]", 'baselines=["calmm"]', "si, twp, calmest; did you mean 'calmest'?"),
