@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import math
 import os
 import re
@@ -77,10 +78,15 @@ class ShardSizes:
     max_samples: Annotated[int, Field(ge=1)]
 
 
+Overrides = Iterable[str] | Mapping[str, Any]
+"""Settings that replace others: ``a.b=value`` each, where the value is TOML, or plain text if it is not valid TOML; or a
+mapping of dotted names to JSON-like values."""
+
+
 def load(
     config_type: type[T],
     toml: Traversable | None,
-    overrides: Iterable[str] = (),
+    overrides: Overrides = (),
     *,
     benchmark: str = "",
     used: list[Entry] | None = None,
@@ -94,7 +100,7 @@ def load(
     Args:
         config_type: pydantic dataclass.
         toml: the file; None if there is none, so that overrides and defaults are all settings.
-        overrides: ``a.b=value`` each; the value is TOML, or plain text if it is not valid TOML.
+        overrides: see ``Overrides``.
         benchmark: the benchmark whose presets ``extends`` may name.
         used: list to which the code named by the settings is appended.
 
@@ -117,7 +123,7 @@ def load(
 
 
 def _load(
-    config_type: type[T], toml: Traversable | None, overrides: Iterable[str], benchmark: str, used: list[Entry] | None
+    config_type: type[T], toml: Traversable | None, overrides: Overrides, benchmark: str, used: list[Entry] | None
 ) -> tuple[T, dict[str, Any], dict[str, Any]]:
     values = {} if toml is None else _with_base(config_type, toml, benchmark, ())
     given = override(values, overrides)
@@ -125,16 +131,39 @@ def _load(
     return config, adapter_of(config_type).dump_python(config, mode="json"), given
 
 
-def override(values: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """Put ``a.b=value`` texts into a table of settings, and return them by dotted name. Raises ``ConfigError``."""
+def override(values: dict[str, Any], overrides: Overrides) -> dict[str, Any]:
+    """Put overrides into a table of settings, and return them by dotted name. Raises ``ConfigError``.
+
+    >>> override({"source": {"count": 3}}, {"source.count": 5}) == override({}, ["source.count=5"])
+    True
+    >>> override({}, {"source.count": {5}})
+    Traceback (most recent call last):
+        ...
+    benchwright.pipelines.config.ConfigError: source.count = {5}: settings are numbers, text, true or false, and lists and ...
+    """
     given: dict[str, Any] = {}
-    for text in overrides:
-        name, equals, value = text.partition("=")
-        if not equals or not all(name.split(".")):
-            raise ConfigError(f"--set {text!r}: write it as name=value, as in --set retrieval.per_class=100")
-        given[name] = _toml_value(name, value)
-        _put(values, name, given[name])
+    for name, value in map(_plain, overrides.items()) if isinstance(overrides, Mapping) else map(_named_value, overrides):
+        given[name] = value
+        _put(values, name, value)
     return given
+
+
+def _named_value(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not all(name.split(".")):
+        raise ConfigError(f"--set {text!r}: write it as name=value, as in --set retrieval.per_class=100")
+    return name, _toml_value(name, value)
+
+
+def _plain(setting: tuple[str, Any]) -> tuple[str, Any]:
+    name, value = setting
+    if not all(name.split(".")):
+        raise ConfigError(f"{name!r}: write the name of a setting with its tables, as in retrieval.per_class")
+    try:
+        return name, json.loads(json.dumps(value))
+    except (TypeError, ValueError, RecursionError):
+        kinds = "numbers, text, true or false, and lists and tables of these"
+        raise ConfigError(f"{name} = {reprlib.repr(value)}: settings are {kinds}") from None
 
 
 def checked(config_type: type[T], values: Any, origin: str, used: list[Entry] | None = None, given: Iterable[str] = ()) -> T:

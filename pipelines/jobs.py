@@ -7,7 +7,7 @@ import copy
 import dataclasses
 import logging
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..curation.artifact import RunRecord, load_run, unfinished
@@ -22,7 +22,7 @@ from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET
 from .benchmark import Benchmark, UnknownBenchmark, find
 from .catalogue import BENCHMARKS
-from .config import ConfigError, brings_settings, checked, find_config, load, override
+from .config import ConfigError, Overrides, brings_settings, checked, find_config, load, override
 from .trusted_code import check_trusted, remember
 
 if TYPE_CHECKING:
@@ -113,14 +113,14 @@ def _paths(values: Any, place: str = "") -> Iterator[tuple[str, str]]:
             yield from _paths(value, f"{place}.{name}" if place else str(name))
 
 
-def job(name: str, *, config: str | None = None, overrides: Iterable[str] = ()) -> Job:
+def job(name: str, *, config: str | None = None, overrides: Overrides = ()) -> Job:
     """A benchmark with settings from a TOML file.
 
     Args:
         name: a benchmark: built in, of an installed package, ``module:NAME``, or ``FILE.py`` with a ``BENCHMARK``.
         config: a TOML file, or a preset of the benchmark (``tiny``). Default: the published settings, or for a Python file the
             TOML file next to it. Without a file, ``overrides`` must give all settings that have no defaults.
-        overrides: ``a.b=value`` each.
+        overrides: ``a.b=value`` each, or a mapping of dotted names to values.
 
     Raises:
         UnknownBenchmark: no benchmark has that name.
@@ -130,6 +130,8 @@ def job(name: str, *, config: str | None = None, overrides: Iterable[str] = ()) 
     >>> todo = bw.job("clear", config="tiny", overrides=["source.count=300"])
     >>> todo.config.source.count, todo.overrides
     (300, {'source.count': 300})
+    >>> bw.job("clear", config="tiny", overrides={"source.count": 300}).values == todo.values
+    True
     >>> bw.job("clear", config="tiny", overrides=["source.number=300"])
     Traceback (most recent call last):
         ...
@@ -144,14 +146,14 @@ def job(name: str, *, config: str | None = None, overrides: Iterable[str] = ()) 
     return Job(benchmark, settings, values, given, named)
 
 
-def job_of(out: str, *, pipeline: str | None = None, overrides: Sequence[str] = ()) -> Job:
+def job_of(out: str, *, pipeline: str | None = None, overrides: Overrides = ()) -> Job:
     """The benchmark and settings of the run in ``out``, from its ``run.json``.
 
     Args:
         out: the run.
         pipeline: the name of its pipeline, such as a Python file; default: the recorded one. Code that the record names is
             executed only if it is built in, of an installed package, or named by the user before: see ``trusted_code``.
-        overrides: ``a.b=value`` each: settings of trainings, which must not change the dataset.
+        overrides: see ``job``; settings of trainings, which must not change the dataset.
 
     Raises:
         ConfigError: an override is unknown or invalid, or would change the dataset.
@@ -182,7 +184,7 @@ def job_of(out: str, *, pipeline: str | None = None, overrides: Sequence[str] = 
     return _overridden(todo, out, overrides) if overrides else todo
 
 
-def _overridden(todo: Job, out: str, overrides: Sequence[str]) -> Job:
+def _overridden(todo: Job, out: str, overrides: Overrides) -> Job:
     values, used = copy.deepcopy(dict(todo.values)), list[Entry]()
     given = override(values, overrides)
     config = checked(todo.benchmark.config, values, f"{out}/run.json", used, given)

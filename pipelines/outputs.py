@@ -16,6 +16,7 @@ from ..curation.recipe import missing_source
 from ..curation.store import Store, StoreError
 from ..datasets.exports.forms import Form, writer_of
 from . import experiments, training_results
+from .config import Overrides
 from .errors import WrongUse, did_you_mean
 from .jobs import LOGGER, Job, check_dataset, check_finished, dataset_of, job_of, record_of
 from .tracking import track_of
@@ -32,7 +33,7 @@ def train(
     *,
     methods: Iterable[str] = (),
     protocols: Iterable[str] = (),
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     scheduler: str = "sync",
     workers: int | None = None,
     retry: Sequence[str] = (),
@@ -52,7 +53,7 @@ def train(
         out: the run.
         methods: names of baselines or of groups of them; default: those in the settings.
         protocols: names of protocols; default: those in the settings.
-        overrides: ``a.b=value`` each, only for these trainings; must not change the dataset.
+        overrides: see ``job``; only for these trainings; must not change the dataset.
         scheduler, workers, wait_for_scheduler_s: run trainings in parallel, see ``curation.run.run``.
         retry: reject reasons whose trainings are retried: ``diverged``.
         keep_stale: use finished trainings although their code has changed since; ``kept``, ``show``, ``verify`` and the
