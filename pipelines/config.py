@@ -78,7 +78,7 @@ class ShardSizes:
     max_samples: Annotated[int, Field(ge=1)]
 
 
-Overrides = Iterable[str] | Mapping[str, Any]
+SettingOverrides = Iterable[str] | Mapping[str, Any]
 """Settings that replace others: ``a.b=value`` each, where the value is TOML, or plain text if it is not valid TOML; or a
 mapping of dotted names to JSON-like values."""
 
@@ -86,7 +86,7 @@ mapping of dotted names to JSON-like values."""
 def load(
     config_type: type[T],
     toml: Traversable | None,
-    overrides: Overrides = (),
+    overrides: SettingOverrides = (),
     *,
     benchmark: str = "",
     used: list[Entry] | None = None,
@@ -100,7 +100,7 @@ def load(
     Args:
         config_type: pydantic dataclass.
         toml: the file; None if there is none, so that overrides and defaults are all settings.
-        overrides: see ``Overrides``.
+        overrides: see ``SettingOverrides``.
         benchmark: the benchmark whose presets ``extends`` may name.
         used: list to which the code named by the settings is appended.
 
@@ -123,7 +123,7 @@ def load(
 
 
 def _load(
-    config_type: type[T], toml: Traversable | None, overrides: Overrides, benchmark: str, used: list[Entry] | None
+    config_type: type[T], toml: Traversable | None, overrides: SettingOverrides, benchmark: str, used: list[Entry] | None
 ) -> tuple[T, dict[str, Any], dict[str, Any]]:
     values = {} if toml is None else _with_base(config_type, toml, benchmark, ())
     given = override(values, overrides)
@@ -131,7 +131,7 @@ def _load(
     return config, adapter_of(config_type).dump_python(config, mode="json"), given
 
 
-def override(values: dict[str, Any], overrides: Overrides) -> dict[str, Any]:
+def override(values: dict[str, Any], overrides: SettingOverrides) -> dict[str, Any]:
     """Put overrides into a table of settings, and return them by dotted name. Raises ``ConfigError``.
 
     >>> override({"source": {"count": 3}}, {"source.count": 5}) == override({}, ["source.count=5"])

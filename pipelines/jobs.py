@@ -22,7 +22,7 @@ from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET
 from .benchmark import Benchmark, UnknownBenchmark, find
 from .catalogue import BENCHMARKS
-from .config import ConfigError, Overrides, brings_settings, checked, find_config, load, override
+from .config import ConfigError, SettingOverrides, brings_settings, checked, find_config, load, override
 from .trusted_code import check_trusted, remember
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _paths(values: Any, place: str = "") -> Iterator[tuple[str, str]]:
             yield from _paths(value, f"{place}.{name}" if place else str(name))
 
 
-def job(name: str, *, config: str | None = None, overrides: Overrides = ()) -> Job:
+def job(name: str, *, config: str | None = None, overrides: SettingOverrides = ()) -> Job:
     """A benchmark with settings from a TOML file.
 
     Args:
@@ -146,7 +146,7 @@ def job(name: str, *, config: str | None = None, overrides: Overrides = ()) -> J
     return Job(benchmark, settings, values, given, named)
 
 
-def job_of(out: str, *, pipeline: str | None = None, overrides: Overrides = ()) -> Job:
+def job_of(out: str, *, pipeline: str | None = None, overrides: SettingOverrides = ()) -> Job:
     """The benchmark and settings of the run in ``out``, from its ``run.json``.
 
     Args:
@@ -184,7 +184,7 @@ def job_of(out: str, *, pipeline: str | None = None, overrides: Overrides = ()) 
     return _overridden(todo, out, overrides) if overrides else todo
 
 
-def _overridden(todo: Job, out: str, overrides: Overrides) -> Job:
+def _overridden(todo: Job, out: str, overrides: SettingOverrides) -> Job:
     values, used = copy.deepcopy(dict(todo.values)), list[Entry]()
     given = override(values, overrides)
     config = checked(todo.benchmark.config, values, f"{out}/run.json", used, given)

@@ -16,7 +16,7 @@ from ..curation.recipe import missing_source
 from ..curation.store import Store, StoreError
 from ..datasets.exports.forms import Form, writer_of
 from . import experiments, training_results
-from .config import Overrides
+from .config import SettingOverrides
 from .errors import WrongUse, did_you_mean
 from .jobs import LOGGER, Job, check_dataset, check_finished, dataset_of, job_of, record_of
 from .tracking import track_of
@@ -33,7 +33,7 @@ def train(
     *,
     methods: Iterable[str] = (),
     protocols: Iterable[str] = (),
-    overrides: Overrides = (),
+    overrides: SettingOverrides = (),
     scheduler: str = "sync",
     workers: int | None = None,
     retry: Sequence[str] = (),

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 INSTALL = "apt-get install -y --no-install-recommends chromium"
 FLAGS = (
@@ -81,7 +81,11 @@ def opened(browser: Browser, **options: Any) -> Iterator[Page]:
         context.on("dialog", lambda dialog: (faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         context.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
         context.on("weberror", lambda error: faults.append(str(error.error)))
-        yield page
+        try:
+            yield page
+        except Error as error:
+            error.add_note(f"{page.url}, {faults}: {page.inner_text('body')[:2000]}")
+            raise
     if faults:
         raise AssertionError("; ".join(faults))
 
