@@ -16,6 +16,7 @@ import importlib.metadata
 import inspect
 import math
 import numbers
+import operator
 import os
 import re
 import reprlib
@@ -276,9 +277,9 @@ def check_arguments(
 def check_values(function: Callable[..., Any], settings: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` if one of the settings does not fit the annotation of its argument, or of the field of a dataclass.
 
-    Checked are ``Literal``, ``int``, ``float``, ``bool``, ``str``, ``None``, tuples, unions of these, and ``Annotated`` with
-    ``annotated_types.Interval(ge=..., le=...)``: numbers are finite, a whole number is also a float, and a list also a tuple.
-    Every value fits any other annotation, and a default its argument.
+    Checked are ``Literal``, ``int``, ``float``, ``bool``, ``str``, ``None``, tuples, unions of these, and ``Annotated`` with an
+    ``annotated_types.Interval``, such as ``Interval(ge=1, le=9)``: numbers are finite, a whole number is also a float, and a
+    list also a tuple. Every value fits any other annotation, and a default its argument.
 
     >>> def lwf(*, strength: float, form: Literal["as_written", "as_released"] = "as_written"): ...
     >>> check_values(lwf, {"strength": 3, "form": "as_released"})
@@ -322,7 +323,7 @@ def checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
 def _fits(value: Any, hint: Any) -> bool:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        return _fits(value, args[0]) and all(each.ge <= value <= each.le for each in args[1:] if isinstance(each, Interval))
+        return _fits(value, args[0]) and all(_within(value, each) for each in args[1:] if isinstance(each, Interval))
     if origin is Literal:
         return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in args)
     if origin in (typing.Union, types.UnionType):
@@ -340,10 +341,28 @@ def _fits(value: Any, hint: Any) -> bool:
     return hint not in (bool, str, type(None)) or isinstance(value, hint)
 
 
+_RULES = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+
+
+def _limits(interval: Interval) -> list[tuple[str, Any]]:
+    limits = zip(_RULES, (interval.gt, interval.ge, interval.lt, interval.le), strict=True)
+    return [(rule, limit) for rule, limit in limits if limit is not None]
+
+
+def _in_words(interval: Interval) -> str:
+    limits = _limits(interval)
+    whole = f"from {interval.ge} to {interval.le}" if [rule for rule, _ in limits] == [">=", "<="] else ""
+    return whole or " and ".join(f"{rule} {limit}" for rule, limit in limits)
+
+
+def _within(value: Any, interval: Interval) -> bool:
+    return all(_RULES[rule](value, limit) for rule, limit in _limits(interval))
+
+
 def _shown(hint: Any) -> str:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        limits = [f" from {each.ge} to {each.le}" for each in args[1:] if isinstance(each, Interval)]
+        limits = [f" {_in_words(each)}" for each in args[1:] if isinstance(each, Interval)]
         return "".join([_shown(args[0]), *limits])
     if origin is tuple:
         return f"[{', '.join('...' if each is ... else _shown(each) for each in args)}]"

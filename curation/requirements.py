@@ -42,12 +42,13 @@ def check_devices(stages: Iterable[Stage]) -> None:
     """
     for stage in stages:
         device = _device(stage)
-        clips = (step.settings.get("encoder") for step in stage.steps)
-        backend = next((each.backend for each in clips if isinstance(each, OpenClip)), "torch")
+        clips = [each for step in stage.steps if isinstance(each := step.settings.get("encoder"), OpenClip)]
+        backend = next((each.backend for each in clips), "torch")
         if needs_gpu(stage) and backend != "torch":
             message = f"encoder.backend = {backend!r} runs only on CPUs, but device = {device!r}"
             raise PlanError(f"stage {stage.name!r}: {message}: set the backend to 'torch', or change the setting")
-        if device != "cpu" and _uses_torch(stage) and not missing("torch"):
+        ours = needs_gpu(stage) or (clips and device != "cpu")  # any other step may mean something else by its ``device``
+        if ours and _uses_torch(stage) and not missing("torch"):
             try:
                 check_device(device)
             except ValueError as error:
@@ -62,8 +63,9 @@ def check_device(name: str) -> None:
         torch.device(name)
     except RuntimeError:
         raise ValueError(f"device = {name!r}: expected cpu, cuda or cuda:N") from None
-    number = name.partition(":")[2]
-    if name.startswith("cuda") and torch.cuda.device_count() <= (int(number) if number.isdigit() else 0):
+    kind, _, number = name.partition(":")
+    there = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}.get(kind, lambda: True)()
+    if not there or (kind == "cuda" and torch.cuda.device_count() <= int(number or 0)):
         raise ValueError(f"device = {name!r}: this machine has none that torch can use")
 
 

@@ -358,7 +358,11 @@ def _arrow_type(owner: type, name: str, hint: Any) -> pa.DataType:
     if typing.get_origin(hint) in (list, tuple):
         return pa.list_(_arrow_type(owner, name, typing.get_args(hint)[0]))
     kinds = f"{', '.join(each.__name__ for each in _SCALARS)}, lists of these, and Annotated[np.ndarray, Shape(...)]"
-    raise TypeError(f"{owner.__name__}.{name}: a column cannot hold {getattr(hint, '__name__', hint)}; it may hold {kinds}")
+    raise TypeError(f"{owner.__name__}.{name}: a column cannot hold {_shown(hint)}; it may hold {kinds}")
+
+
+def _shown(hint: Any) -> str:
+    return str(hint) if typing.get_origin(hint) else getattr(hint, "__name__", str(hint))
 
 
 def is_blob(field: pa.Field) -> bool:

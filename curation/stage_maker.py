@@ -90,8 +90,9 @@ class Progress:
 
     @property
     def rows_per_s(self) -> float | None:
-        """Input rows a second, of those made now; None if the time is too short to tell."""
-        return (self.rows - self.rows_before) / self.seconds if self.seconds > 0.05 else None
+        """Input rows a second, of those made now; None if there are none, or the time is too short to tell."""
+        now = self.rows - self.rows_before
+        return now / self.seconds if now and self.seconds > 0.05 else None
 
 
 class Reporter:

@@ -184,7 +184,9 @@ def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[
             states[stage.name] = f"waits for {awaited}"
         elif old is None:
             parts = len(written_parts(store, stage.name))
-            states[stage.name] = f"not finished: {parts} part{'s' * (parts > 1)} written" if parts else "not run yet"
+            states[stage.name] = (
+                f"not finished: {parts} part{'s' * (parts > 1)} there, reused if still valid" if parts else "not run yet"
+            )
         elif why := change(stage, old, store):
             states[stage.name] = f"stale: {why}"
         elif before:

@@ -139,7 +139,7 @@ def override(values: dict[str, Any], overrides: SettingOverrides) -> dict[str, A
     >>> override({}, {"source.count": {5}})
     Traceback (most recent call last):
         ...
-    benchwright.pipelines.config.ConfigError: source.count = {5}: settings are numbers, text, true or false, and lists and ...
+    benchwright.pipelines.config.ConfigError: source.count = {5}: settings are numbers, text (paths, too), ...
     """
     given: dict[str, Any] = {}
     for name, value in map(_plain, overrides.items()) if isinstance(overrides, Mapping) else map(_named_value, overrides):
@@ -157,12 +157,12 @@ def _named_value(text: str) -> tuple[str, Any]:
 
 def _plain(setting: tuple[str, Any]) -> tuple[str, Any]:
     name, value = setting
-    if not all(name.split(".")):
+    if not isinstance(name, str) or not all(name.split(".")):
         raise ConfigError(f"{name!r}: write the name of a setting with its tables, as in retrieval.per_class")
     try:
         return name, json.loads(json.dumps(value))
     except (TypeError, ValueError, RecursionError):
-        kinds = "numbers, text, true or false, and lists and tables of these"
+        kinds = "numbers, text (paths, too), True, False and None, and lists and tables of these"
         raise ConfigError(f"{name} = {reprlib.repr(value)}: settings are {kinds}") from None
 
 

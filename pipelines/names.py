@@ -51,7 +51,7 @@ class OneOf:
         plain = value.removesuffix(self.suffix)
         if self.also and ":" not in plain:
             own = "or your own path/to/file.py:NAME or module:NAME"
-            reference_of(self.registry, plain, [*self.also, *self.registry.builtin, own])  # its error lists the others, too
+            reference_of(self.registry, plain, [*self.also, *self.registry.builtin], own)  # its error lists the others, too
         return _found(self.registry, plain, info).name + value[len(plain) :]
 
 
@@ -110,9 +110,9 @@ def _found(registry: Registry, name: str, info: Any) -> Entry:
     return entry
 
 
-def reference_of(registry: Registry, name: str, known: Iterable[str]) -> str:
-    """Reference of the code that a name stands for. Raises ``WrongUse`` if there is none, with the ``known`` names and those of
-    installed packages.
+def reference_of(registry: Registry, name: str, known: Iterable[str], *more: str) -> str:
+    """Reference of the code that a name stands for. Raises ``WrongUse`` if there is none, with the ``known`` names, those of
+    installed packages, and what ``more`` says.
     """
     listed = f"`benchwright list {registry.kind}s`, or name your own as path/to/file.py:NAME or module:NAME"
     try:
@@ -120,7 +120,9 @@ def reference_of(registry: Registry, name: str, known: Iterable[str]) -> str:
     except UnknownName as error:
         offered = [entry.name for entry in registry.entries() if entry.origin != BUILT_IN]
         there = ":" in name or name in {*registry.builtin, *offered}  # by itself, or of several packages
-        raise (WrongUse(str(error)) if there else unknown(registry.kind, name, [*known, *offered], listed=listed)) from None
+        raise (
+            WrongUse(str(error)) if there else unknown(registry.kind, name, [*known, *offered, *more], listed=listed)
+        ) from None
 
 
 def beside(name: str, base: Path) -> str:

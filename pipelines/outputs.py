@@ -126,7 +126,7 @@ def scores(out: str, *, pipeline: str | None = None) -> Any:
 
 def _trainings_of(todo: Job) -> Callable[..., Sequence[experiments.Training]]:
     if todo.benchmark.trainings is None:
-        raise WrongUse(f"benchmark {todo.benchmark.name} has no baselines: its Benchmark names no function trainings")
+        raise WrongUse(f"benchmark {todo.benchmark.name} has no baselines: its Benchmark has no `trainings` function")
     return todo.benchmark.trainings
 
 

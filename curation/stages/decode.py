@@ -205,7 +205,7 @@ def _jpeg_header(data: bytes) -> Header:
     try:
         rows, columns, colours, _ = simplejpeg.decode_jpeg_header(data, strict=False)
     except KeyError as error:
-        raise Reject(*_jpeg_reason(data, f"Unsupported subsampling or colour space: {error} in TurboJPEG")) from None
+        raise Reject(*_jpeg_reason(data, f"Unsupported subsampling or colour space: number {error} of TurboJPEG")) from None
     except ValueError as error:
         raise Reject(*_jpeg_reason(data, str(error))) from None
     scans = data.count(b"\xff\xda")

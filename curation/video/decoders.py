@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import re
 import shutil
 import tempfile
@@ -221,7 +222,8 @@ def all_frames(index: VideoIndex, *, budget: CpuBudget) -> Iterator[VideoFrame]:
             if count % 16 == 0:
                 budget.left_s()
             if packet is not None and packet.is_corrupt:
-                raise Reject("corrupt", f"packet {count} is damaged, or a part of the file before it is missing")
+                why = "or a part of the file beside it is missing; if files were joined byte by byte, use ffmpeg -f concat"
+                raise Reject("corrupt", f"packet {count} is damaged, {why}")
             try:
                 frames = stream.decode(packet)
             except (InvalidDataError, PatchWelcomeError) as error:
@@ -232,6 +234,9 @@ def all_frames(index: VideoIndex, *, budget: CpuBudget) -> Iterator[VideoFrame]:
                 decoded += 1
                 yield frame
 
+
+_LOG_BYTES = 1 << 20
+"""Bytes of the ffmpeg command's log that are read, from its end."""
 
 _FEW = 200
 """Number of runs of frames above which the expression of the select filter takes longer than sending all frames."""
@@ -273,13 +278,14 @@ def ffmpeg_frames(index: VideoIndex, wanted: Sequence[int], *, budget: CpuBudget
                 yield number, frame
             code = process.wait()
             budget.left_s()
-            errors.seek(max(0, errors.tell() - 65536))
+            errors.seek(max(0, errors.tell() - _LOG_BYTES))
             log = errors.read().decode("utf-8", "replace")
         finally:
             process.kill()
             process.wait()
             cast("IO[bytes]", process.stdout).close()
     _check_ending(code, log)
+    _check_turned(index, log)
     counted = re.findall(r"(\d+) frames decoded", log)
     if code or not counted:
         raise Reject("corrupt", f"ffmpeg ended with {code}")  # without the log, whose times and addresses differ in each run
@@ -298,6 +304,15 @@ def _check_ending(code: int, log: str) -> None:
         raise RuntimeError(f"decoder 'ffmpeg': {ffmpeg_binary()} says {unknown[0]!r}: version 5.1 or later is needed")
     if code and "Cannot allocate memory" in log and memory_is_short():
         raise MachineFault("memory is short: use fewer --workers, or more memory")
+
+
+def _check_turned(index: VideoIndex, log: str) -> None:
+    """Reject a video in which frames are turned, as 192x108 to 108x192: they have as many bytes, and would be read wrongly."""
+    here = index.width_px, index.height_px
+    for width, height in re.findall(r"incoming frame - w: *(\d+) h: *(\d+)", log):
+        there = int(width), int(height)
+        if there != here and math.prod(there) == math.prod(here):
+            raise Reject("size_changes", f"{here[0]}x{here[1]} according to the file, but {width}x{height} in a frame")
 
 
 def _stretches(wanted: Sequence[int]) -> list[tuple[int, int]]:

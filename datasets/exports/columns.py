@@ -123,17 +123,16 @@ def column_of(extension: str) -> tuple[str, ColumnKind]:
     >>> [column_of(each) for each in ("webp", "0003.jpg", "embedding.npy", "json", "dng")]
     [('image', 'image'), ('images', 'images'), ('embedding', 'array'), ('json', 'text'), ('dng', 'bytes')]
     >>> column_of("flac"), column_of("voice.flac")
-    (('audio', 'audio'), ('voice', 'audio'))
+    (('flac', 'audio'), ('voice_flac', 'audio'))
     """
     frame = _FRAME.fullmatch(extension)
     if extension in PILLOW_NAMES:
         return "image", "image"
     if frame and frame[1] in PILLOW_NAMES:
         return "images", "images"
-    before, _, last = extension.rpartition(".")
-    if last in SOUNDS:
-        return before.replace(".", "_") or "audio", "audio"
     name = extension.removesuffix(".npy").replace(".", "_")
+    if extension.rpartition(".")[2] in SOUNDS:
+        return name, "audio"
     return name, "array" if extension.endswith(".npy") else "text" if extension in ("json", "txt") else "bytes"
 
 

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from ...curation.keys import canonical, sha256
 from ...curation.part_writer import Hashing
 from ...curation.store import Store, remote_errors
 from .columns import Feature, MemberColumn, feature_of, member_columns
@@ -66,7 +67,7 @@ def write_parquet(
     schema = schema.with_metadata({"huggingface": json.dumps({"info": {"features": features}})})
     masks = of.masks()
     files: dict[str, list[str]] = {}
-    done = _Done(target, {**of.version, "file_bytes": file_bytes})
+    done = _Done(target, {**of.version, "file_bytes": file_bytes, "columns": sha256(canonical(features))})
     for number, (splits, rows) in enumerate(_atoms(masks)):
         for part, some in enumerate(cut(rows, table["size"].to_numpy(), file_bytes)):
             name = f"data/{number:03d}-{part:05d}.parquet"

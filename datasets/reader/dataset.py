@@ -213,14 +213,15 @@ class ShardLoader(Iterable[Any]):
         start = self._consumed
         dataset.set_epoch(self.epoch, start)
         stride = dataset.batch_size * dataset.node[1]
-        batches, damage = iter(self._loader), ""
+        batches, failure = iter(self._loader), None
         try:
             for step in itertools.count(1):
                 try:
                     batch = next(batches, None)
-                except ShardError as error:
+                except Exception as error:
                     # The message of a worker's error is its traceback: the last line is the original message.
-                    damage = str(error).strip().rsplit("ShardError: ", 1)[-1]
+                    message = str(error).strip().rsplit("ShardError: ", 1)[-1]
+                    failure = ShardError(message) if isinstance(error, ShardError) else error
                     traceback.clear_frames(error.__traceback__)  # torch's hold the error, and torch's iterator
                     break
                 if batch is None:
@@ -231,8 +232,8 @@ class ShardLoader(Iterable[Any]):
             # Ends the workers now. If something held torch's iterator until garbage is collected, their queues would be
             # collected first, and five seconds be waited for each of them.
             del batches
-        if damage:
-            raise ShardError(damage)
+        if failure is not None:
+            raise failure
         self.epoch, self._consumed = self.epoch + 1, 0
 
     def state_dict(self) -> dict[str, Any]:

@@ -28,8 +28,8 @@ _FORMATS = (*PILLOW_NAMES.values(), "PPM")
 def decode_image(data: bytes, *, min_side_px: int = 0) -> np.ndarray:
     """Pixels as stored, uint8 RGB of shape (height, width, 3), 0-255; EXIF orientation and colour profile are not applied.
 
-    JPEG is decoded by libjpeg-turbo (the same pixels as Pillow, in less time). JPEGs in CMYK or of an
-    unusual kind, and all other formats, are decoded by Pillow.
+    JPEG is decoded by libjpeg-turbo (the same pixels as Pillow, in less time). JPEGs in CMYK or of an unusual kind, and all
+    other formats, are decoded by Pillow.
 
     Args:
         data: the file.

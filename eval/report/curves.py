@@ -28,14 +28,15 @@ def curve_blocks(lines: Sequence[Line], shown: Mapping[str, str] = MappingProxyT
             it is among these.
     """
     whole = {name for line in lines for name in line.rows.filter(pc.is_null(line.rows["position"]))["metric"].to_pylist()}
-    headings = {metric.partition("@")[0]: heading for heading, metric in shown.items()}
-    hidden = whole.difference(headings or whole)
+    headings = {metric: heading for heading, metric in shown.items()}
+    hidden = whole.difference({metric.partition("@")[0] for metric in headings} or whole)
     blocks: list[Block] = []
     for metric, split in _measured(lines):
         if metric in hidden:
             continue
-        heading = headings.get(metric, metric)
-        what = f"{heading}, {split}" if split else heading
+        of_split = headings.get(f"{metric}@{split}")
+        heading = of_split or headings.get(metric, metric)
+        what = f"{heading}, {split}" if split and not of_split else heading
         tested = {line.label: _unique(line, metric, split, "tested") for line in lines}
         together = [line for line in lines if "" in tested[line.label]]
 

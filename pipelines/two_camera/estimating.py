@@ -158,7 +158,7 @@ def _reading(model: str, facts: Model, factor: int | None, demosaic: Demosaic | 
 def _read(path: str, reading: Reading) -> tuple[Linear, int]:
     """A picture, and its EXIF orientation."""
     if os.path.exists(path) and not os.path.isfile(path):  # reading a named pipe would wait for ever
-        raise ValueError(f"{path}: it is no file{_WANTED}")
+        raise ValueError(f"{path}: not a regular file{_WANTED}")
     data = Path(path).read_bytes()
     try:
         if path.lower().endswith(".png"):

@@ -122,7 +122,7 @@ def _frames(text: str) -> Any:
 
 def _reference(name: str) -> str:
     """Reference of the function that makes the method."""
-    return reference_of(METHODS, name.removesuffix(CONSISTENT), [*METHODS.builtin, f"and each with {CONSISTENT}"])
+    return reference_of(METHODS, name.removesuffix(CONSISTENT), METHODS.builtin, f"and each with {CONSISTENT}")
 
 
 def _model(e: VclimbEvaluation) -> tuple[str, str]:

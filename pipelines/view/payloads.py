@@ -232,6 +232,8 @@ def curve_points(array: NDArray[Any]) -> list[str]:
     ['0,100 50,50 100,0']
     """
     lines = np.atleast_2d(array)
+    if not lines.size or lines.dtype.kind not in "biuf":
+        return []
     if lines.ndim != 2 or len(lines) > min(_MOST_LINES, lines.shape[1] - 1) or not np.isfinite(lines).all():
         return []
     places = np.arange(lines.shape[1], dtype=np.float64)
@@ -241,7 +243,7 @@ def curve_points(array: NDArray[Any]) -> list[str]:
         lines, places = np.stack(pairs, axis=2).reshape(len(lines), -1), np.repeat(places[ends], 2)
     lines = lines.astype(np.float64)
     low, high = lines.min(), lines.max()
-    heights = 100 * (high - lines) / max(high - low, 1e-9)
+    heights = 100 * (high - lines) / ((high - low) or 1.0)
     return [" ".join(f"{x:.4g},{y:.4g}" for x, y in zip(100 * places / places[-1], line, strict=True)) for line in heights]
 
 

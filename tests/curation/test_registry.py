@@ -250,6 +250,7 @@ class Settings:
         several: tuple[int, ...] = (),
         words: Sequence[str] = (),
         width: Annotated[int, Interval(ge=1, le=9)] = 1,
+        share: Annotated[float, Interval(gt=0)] = 0.5,
     ) -> None: ...
 
 
@@ -267,6 +268,7 @@ def for_a_type_checker(*, count: NoSuchName) -> None: ...  # type: ignore[name-d
         ("several", [(), [1, 2, 3]], [["x"], 1], "[int, ...]"),
         ("words", ["one", 3], [], ""),
         ("width", [1, np.int64(9)], [0, 10, 2.0, "3"], "int from 1 to 9"),
+        ("share", [0.1, 7], [0.0, -1], "float > 0"),
         ("strange", ["one", 3], [], ""),
     ],
 )

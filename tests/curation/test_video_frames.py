@@ -131,8 +131,9 @@ def test_times_go_on_in_a_file_joined_from_two(good, name):
 
 
 @pytest.mark.parametrize("decoder", ["pyav", "ffmpeg"])
-def test_pictures_of_another_size_are_told(good, tmp_path, decoder):
-    odd_videos.lavfi("testsrc=size=96x64:rate=25:duration=1", *odd_videos.X264, tmp_path / "small.mp4")
+@pytest.mark.parametrize("size", ["96x64", "108x192"])  # the second has as many bytes as the first part's
+def test_pictures_of_another_size_are_told(good, tmp_path, decoder, size):
+    odd_videos.lavfi(f"testsrc=size={size}:rate=25:duration=1", *odd_videos.X264, tmp_path / "small.mp4")
     odd_videos.joined_in_turn(tmp_path / "a.mkv", good / "gop12.mp4", tmp_path / "small.mp4")
     with pytest.raises(Reject, match="size_changes"):
         read_clip(Clip("a", "a.mkv", None, None), root=str(tmp_path), plan=EIGHT, settings=FrameSettings(64, 90, decoder))

@@ -181,16 +181,21 @@ def test_pictures_of_all_formats_are_in_one_column(pushed: dict[str, dict[str, A
 
 
 def test_sound_is_audio_whatever_its_format(tmp_path: Path) -> None:
-    samples = {"a": {"wav": b"RIFF", "noise.flac": b"fLaC1"}, "b": {"flac": b"fLaC2", "noise.flac": b"fLaC3"}}
+    noise = np.zeros(3, dtype=np.float32)
+    samples = {
+        "a": {"wav": b"RIFF", "flac": b"fLaC1", "noise.flac": b"fLaC2"},
+        "b": {"wav": b"RIFF2", "noise.flac": b"fLaC3", "noise.npy": noise},  # a sound, and its array
+    }
     write_parquet(str(published(tmp_path / "data", samples)), Store(str(tmp_path / "hub")))
     table = pq.read_table(tmp_path / "hub" / "data")
     features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
-    assert features["audio"] == features["noise"] == {"_type": "Audio"}
+    assert features["wav"] == features["flac"] == features["noise_flac"] == {"_type": "Audio"}
     rows = {row["key"]: row for row in table.to_pylist()}
-    assert rows["a"]["audio"] == {"bytes": b"RIFF", "path": "a.wav"}
-    assert rows["b"]["audio"] == {"bytes": b"fLaC2", "path": "b.flac"}
-    assert rows["b"]["noise"] == {"bytes": b"fLaC3", "path": "b.noise.flac"}
-    assert '{"name": "audio", "dtype": "audio"}' in (tmp_path / "hub/README.md").read_text()
+    assert rows["a"]["wav"] == {"bytes": b"RIFF", "path": "a.wav"}
+    assert (rows["a"]["flac"]["path"], rows["b"]["flac"]) == ("a.flac", None)
+    assert rows["b"]["noise_flac"] == {"bytes": b"fLaC3", "path": "b.noise.flac"}
+    assert (rows["a"]["noise"], rows["b"]["noise"]) == (None, [0, 0, 0])
+    assert '{"name": "noise_flac", "dtype": "audio"}' in (tmp_path / "hub/README.md").read_text()
 
 
 def test_arrays_of_several_shapes_keep_their_shapes_and_names_that_are_taken_give_way(tmp_path: Path) -> None:

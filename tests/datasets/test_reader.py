@@ -496,6 +496,14 @@ def test_a_shard_that_breaks_while_it_is_read_is_named(own_folder: Path, workers
         assert others >= set(multiprocessing.active_children())
 
 
+def test_workers_end_where_a_transform_fails(folder: Path) -> None:
+    others = set(multiprocessing.active_children())
+    loader = ShardDataset(folder, batch_size=4, transform=lambda sample: sample["nothing"]).loader(num_workers=2)
+    with pytest.raises(KeyError, match="nothing"):
+        list(loader)
+    assert others >= set(multiprocessing.active_children())
+
+
 def test_a_missing_or_short_shard_is_seen_before_the_first_sample(own_folder: Path) -> None:
     truncate(own_folder / "bucket01-00000.tar")
     (own_folder / "bucket02-00000.tar").unlink()

@@ -171,7 +171,7 @@ def test_a_picture_that_cannot_be_read_is_one_line(walked: Path, tmp_path: Path,
     cv2.imwrite(str(tmp_path / "cut.png"), np.random.default_rng(0).integers(0, 65535, (96, 96, 3)).astype(np.uint16))
     for cut, whole in ((tmp_path / "cut.png", tmp_path / "cut.png"), (tmp_path / "cut.dng", raw)):
         cut.write_bytes(whole.read_bytes()[:5000])
-    for name, reason in (("pipe.png", "it is no file"), ("cut.png", "corrupt"), ("cut.dng", "truncated")):
+    for name, reason in (("pipe.png", "not a regular file"), ("cut.png", "corrupt"), ("cut.dng", "truncated")):
         path = tmp_path / name
         told = bw("estimate", walked / "light", path, raw, "--to", tmp_path / "looked")
         assert told.code == 1

@@ -216,6 +216,9 @@ def test_payloads_are_told_by_bytes_and_shape() -> None:
     long[54_321] = 9
     (points,) = payloads.curve_points(long)
     assert (len(points.split()), points.count(",0 ")) == (800, 1), "an outlier is seen"
+    others = (np.zeros((0, 4)), np.array(["a", "b"]), np.zeros(3, dtype=[("x", "f4")]), np.ones(3, dtype=complex))
+    assert not any(map(payloads.curve_points, others))
+    assert payloads.curve_points(np.array([0, 1e-12])) == ["0,100 100,0"]
     assert not any(map(payloads.curve_points, (np.zeros((30, 40)), np.zeros((2, 2)), np.array([np.nan, 1.0]), joints)))
     moved = payloads.motion(found["skeleton"])
     assert [len(moved["frames"]), len(moved["frames"][0]), len(moved["frames"][0][0])] == [10, 1, 25]

@@ -22,7 +22,7 @@ def device_of(name: str) -> str:
             are taken, one chosen by the process id.
 
     Raises:
-        ValueError: a GPU that torch cannot use.
+        ValueError: torch does not know the device, or cannot use it here.
     """
     check_device(name)
     return f"cuda:{_mine(torch.cuda.device_count())}" if name == "cuda" else name
