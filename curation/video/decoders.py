@@ -222,8 +222,11 @@ def all_frames(index: VideoIndex, *, budget: CpuBudget) -> Iterator[VideoFrame]:
             if count % 16 == 0:
                 budget.left_s()
             if packet is not None and packet.is_corrupt:
-                why = "or a part of the file beside it is missing; if files were joined byte by byte, use ffmpeg -f concat"
-                raise Reject("corrupt", f"packet {count} is damaged, {why}")
+                raise Reject(
+                    "corrupt",
+                    f"packet {count} is damaged, or a part of the file beside it is missing; "
+                    "if files were joined byte by byte, use ffmpeg -f concat",
+                )
             try:
                 frames = stream.decode(packet)
             except (InvalidDataError, PatchWelcomeError) as error:

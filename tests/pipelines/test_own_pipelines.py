@@ -95,7 +95,7 @@ def test_a_run_records_its_pipeline_for_the_commands_after_it(bw: Cli, texts: Pa
     assert "words has no baselines" in bw("train", out).err
     assert "words has no baselines" in bw("train", out, "--pipeline", words).err
     told = bw("eval", out)
-    assert (told.code, "benchmark words has no baselines: its Benchmark names no function trainings\n" in told.err) == (2, True)
+    assert (told.code, "benchmark words has no baselines: its Benchmark has no `trainings` function\n" in told.err) == (2, True)
     assert "asks no annotators" in bw("qa", "export", out).err
 
 
