@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import dis
 import functools
+import gc
 import importlib
 import logging
 import sys
@@ -41,6 +42,7 @@ class Watch:
     """Notes which code of ours runs within the steps of which stage."""
 
     def __init__(self) -> None:
+        gc.collect()  # generators of earlier tests would be seen to end
         self.seen: dict[str, dict[int, tuple[CodeType, Mapping[str, Any]]]] = defaultdict(dict)
         self.stage = ""
         self.steps: list[FrameType] = []
