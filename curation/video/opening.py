@@ -76,7 +76,7 @@ def open_video(
     try:
         with contextlib.ExitStack() as closing:
             if container is None or not to_seek or container.name != name:
-                container = None
+                container = None  # if it does not open, the reason must not be that of an open file
                 container = av.open(name, options=options, container_options=allowed, metadata_errors="replace")
             closing.push(lambda *_: None if left_open.get(budget) is container else container.close())
             stream = next((one for one in ranked(container) if choice in ("best", one.index)), None)

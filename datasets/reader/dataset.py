@@ -219,10 +219,9 @@ class ShardLoader(Iterable[Any]):
                 try:
                     batch = next(batches, None)
                 except Exception as error:
-                    # The message of a worker's error is its traceback: the last line is the original message.
-                    message = str(error).strip().rsplit("ShardError: ", 1)[-1]
-                    failure = ShardError(message) if isinstance(error, ShardError) else error
-                    traceback.clear_frames(error.__traceback__)  # torch's hold the error, and torch's iterator
+                    failure = error
+                    if self._loader.num_workers:  # torch's frames hold the error, and torch's iterator
+                        traceback.clear_frames(error.__traceback__)
                     break
                 if batch is None:
                     break
@@ -232,6 +231,9 @@ class ShardLoader(Iterable[Any]):
             # Ends the workers now. If something held torch's iterator until garbage is collected, their queues would be
             # collected first, and five seconds be waited for each of them.
             del batches
+        if isinstance(failure, ShardError):
+            # The message of a worker's error is its traceback: the last line is the original message.
+            raise ShardError(str(failure).strip().rsplit("ShardError: ", 1)[-1])
         if failure is not None:
             raise failure
         self.epoch, self._consumed = self.epoch + 1, 0

@@ -504,6 +504,16 @@ def test_workers_end_where_a_transform_fails(folder: Path) -> None:
     assert others >= set(multiprocessing.active_children())
 
 
+def test_a_transform_that_fails_here_can_be_looked_into(folder: Path) -> None:
+    def broken(sample: dict[str, Any]) -> Any:
+        seen = sample["__key__"]
+        return sample["nothing"], seen
+
+    with pytest.raises(KeyError, match="nothing") as caught:
+        list(ShardDataset(folder, batch_size=4, transform=broken).loader())
+    assert caught.traceback[-1].locals["seen"]  # what a debugger shows after the error
+
+
 def test_a_missing_or_short_shard_is_seen_before_the_first_sample(own_folder: Path) -> None:
     truncate(own_folder / "bucket01-00000.tar")
     (own_folder / "bucket02-00000.tar").unlink()
